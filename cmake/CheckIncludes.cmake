@@ -1,0 +1,18 @@
+# cmake -DROOT=<source root> -DFOLDER=<folder> -DALLOWED=<a,b,c> -P CheckIncludes.cmake
+# Fails when a file of FOLDER includes a header of a project folder that is not in ALLOWED.
+string(REPLACE "," ";" allowed "${ALLOWED}")
+file(GLOB_RECURSE files ${ROOT}/${FOLDER}/*.h ${ROOT}/${FOLDER}/*.cpp ${ROOT}/${FOLDER}/*.cu ${ROOT}/${FOLDER}/*.cuh)
+set(bad "")
+foreach(file ${files})
+  file(STRINGS ${file} lines REGEX "^#include \"")
+  foreach(line ${lines})
+    if(line MATCHES "^#include \"(kernels|engine|models|server|tools|tests)/")
+      if(NOT CMAKE_MATCH_1 IN_LIST allowed)
+        string(APPEND bad "\n  ${file}: ${line}")
+      endif()
+    endif()
+  endforeach()
+endforeach()
+if(bad)
+  message(FATAL_ERROR "${FOLDER}/ may include only from: ${ALLOWED}; found:${bad}")
+endif()

@@ -1,0 +1,65 @@
+# Build rules of the project: warnings, float contract, include direction, CUDA discovery.
+
+set(STRATA_WARNINGS -Wall -Wextra -Werror)
+# One order, one answer: the compiler may not fuse a multiplication and an addition.
+set(STRATA_FLOAT_CONTRACT -ffp-contract=off)
+
+# strata_options(<target>): what every host target is compiled with.
+function(strata_options target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:${STRATA_WARNINGS}> $<$<COMPILE_LANGUAGE:CXX>:${STRATA_FLOAT_CONTRACT}>)
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})
+endfunction()
+
+# strata_library(<name> SOURCES <files> DEPENDS <strata libraries> LINK <other libraries>)
+# The folder <name> may include headers only from itself and from the folders it depends on, transitively.
+function(strata_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_library(strata_${name} STATIC ${arg_SOURCES})
+  strata_options(strata_${name})
+  set(allowed ${name})
+  foreach(dependency ${arg_DEPENDS})
+    target_link_libraries(strata_${name} PUBLIC strata_${dependency})
+    get_target_property(inherited strata_${dependency} STRATA_ALLOWED_FOLDERS)
+    list(APPEND allowed ${inherited})
+  endforeach()
+  list(REMOVE_DUPLICATES allowed)
+  set_target_properties(strata_${name} PROPERTIES STRATA_ALLOWED_FOLDERS "${allowed}")
+  target_link_libraries(strata_${name} PUBLIC ${arg_LINK})
+  strata_check_includes(strata_${name} ${name} "${allowed}")
+endfunction()
+
+# Refuses, at build time, an #include "folder/..." that points up the layering.
+function(strata_check_includes target folder allowed)
+  string(REPLACE ";" "," allowed_list "${allowed}")
+  add_custom_target(${target}_includes
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DFOLDER=${folder} -DALLOWED=${allowed_list}
+            -P ${CMAKE_SOURCE_DIR}/cmake/CheckIncludes.cmake
+    VERBATIM)
+  add_dependencies(${target} ${target}_includes)
+endfunction()
+
+# Sets STRATA_HAVE_CUDA in the caller and enables the language when CUDA is wanted and present.
+macro(strata_find_cuda)
+  set(STRATA_HAVE_CUDA OFF)
+  if(NOT STRATA_CUDA STREQUAL "OFF")
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+      set(STRATA_CUDA_ARCHS "75;80;86;89;90a;100;120" CACHE STRING "CUDA real architectures to build for")
+      set(CMAKE_CUDA_ARCHITECTURES "")
+      foreach(arch ${STRATA_CUDA_ARCHS})
+        list(APPEND CMAKE_CUDA_ARCHITECTURES ${arch}-real)
+      endforeach()
+      set(CMAKE_CUDA_STANDARD 20)
+      set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+      set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+      enable_language(CUDA)
+      find_package(CUDAToolkit REQUIRED)
+      set(STRATA_HAVE_CUDA ON)
+    elseif(STRATA_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "STRATA_CUDA=ON, but no CUDA compiler was found; put nvcc on PATH or set CMAKE_CUDA_COMPILER")
+    endif()
+  endif()
+  message(STATUS "CUDA kernels: ${STRATA_HAVE_CUDA}")
+endmacro()

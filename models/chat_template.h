@@ -1,0 +1,55 @@
+// From a conversation to the prompt text a model was trained on.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace strata {
+
+// Bounds of one rendering: a template is data from the internet and runs sandboxed.
+struct TemplateLimits {
+  int depth = 64;                       // nested calls, loops and expressions
+  size_t output_bytes = 64u << 20;
+  int64_t steps = 20'000'000;           // evaluated nodes: bounds time
+};
+
+struct RenderOptions {
+  bool add_generation_prompt = true;
+  std::optional<bool> enable_thinking;  // passed to the template as `enable_thinking` when set
+};
+
+// Thread-safe after loading.
+class ChatTemplate {
+ public:
+  // chat_template.jinja, else tokenizer_config.json's chat_template (a string, or the entry named "default" of a list),
+  // else the built-in DeepSeek-V3.2 encoding when `model_type` is "deepseek_v32", else Fail(kModelFile) that says how to
+  // use --raw. Unsupported syntax: Fail(kModelFile) naming line and feature, never another model's format.
+  static ChatTemplate Load(const std::filesystem::path& directory, const std::string& model_type);
+  static ChatTemplate FromSource(const std::string& jinja, const std::string& file_name);
+  static ChatTemplate DeepseekV32();
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // messages: [{"role", "content", "reasoning_content"?, "tool_calls"?, "tool_call_id"?}]; tools: OpenAI tool list or null.
+  // Fail(kUsage) when the template raises (raise_exception) or a limit is hit, naming which.
+  std::string Render(const nlohmann::json& messages, const nlohmann::json& tools, const RenderOptions& options,
+                     const TemplateLimits& limits = {}) const;
+  std::string Render(const std::string& user_message) const;  // one user turn, with the generation prompt
+
+  // bos_token, eos_token and the like, which templates refer to by name.
+  void SetVariable(const std::string& name, const std::string& value);
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata
