@@ -2,6 +2,7 @@
 // caches, so latent rows and index keys can never part.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
