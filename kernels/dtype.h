@@ -1,13 +1,13 @@
 // Storage types and their exact conversions. fp8 is e4m3fn: no infinities, NaN is 0x7f / 0xff, largest value 448.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+// Host and device. On the host always inlined: files compiled for several vector widths must not share a symbol.
 #if defined(__CUDACC__)
 #define STRATA_HD __host__ __device__
 #else
-#define STRATA_HD
+#define STRATA_HD __attribute__((always_inline))
 #endif
 
 namespace strata {
@@ -31,14 +31,14 @@ STRATA_HD inline float BitsToFloat(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return __uint_as_float(bits);
 #else
-  return std::bit_cast<float>(bits);
+  return __builtin_bit_cast(float, bits);
 #endif
 }
 STRATA_HD inline uint32_t FloatToBits(float value) {
 #if defined(__CUDA_ARCH__)
   return __float_as_uint(value);
 #else
-  return std::bit_cast<uint32_t>(value);
+  return __builtin_bit_cast(uint32_t, value);
 #endif
 }
 

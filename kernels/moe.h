@@ -7,6 +7,8 @@
 
 namespace strata {
 
+constexpr int64_t kMaxRoutedExperts = 1024;
+
 // s = sigmoid(logits). The choice is made on c = s + bias: when groups > 1 the score of a group is the sum of its two
 // largest c, the `kept_groups` best groups stay and all other experts count as -infinity; then the top_k largest c win.
 // Ties: the lower index. weights = the chosen s (not c), divided by (their sum + 1e-20) when `normalise`, times `scaling`.
