@@ -6,6 +6,8 @@
 
 namespace strata {
 
+constexpr int64_t kMaxPooledDim = 1024;  // widest pooled key
+
 // Stores row r as cell positions(r) of sequence rows.sequence(r).
 // bf16: round to nearest even. int8: scale = max |latent| / 127. fp8: scale = max |128 values| / 448 (fp32, no power of two).
 struct WriteLatent {
@@ -45,4 +47,9 @@ void Run(const WriteLatent& op, Stream stream);
 void Run(const WriteIndexKeys& op, Stream stream);
 void Run(const WritePooledKeys& op, Stream stream);
 }  // namespace cpu
+namespace cuda {
+void Run(const WriteLatent& op, Stream stream);
+void Run(const WriteIndexKeys& op, Stream stream);
+void Run(const WritePooledKeys& op, Stream stream);
+}  // namespace cuda
 }  // namespace strata

@@ -25,4 +25,7 @@ void Run(const IndexScan& op, Stream stream);
 namespace cpu {
 void Run(const IndexScan& op, Stream stream);
 }  // namespace cpu
+namespace cuda {
+void Run(const IndexScan& op, Stream stream);
+}  // namespace cuda
 }  // namespace strata

@@ -27,4 +27,8 @@ namespace cpu {
 void Run(const SparseMla& op, Stream stream);
 size_t SparseMlaWorkspaceBytes(int64_t heads, int64_t columns, const LatentLayout& layout, int threads);
 }  // namespace cpu
+namespace cuda {
+void Run(const SparseMla& op, Stream stream);
+size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, const LatentLayout& layout);
+}  // namespace cuda
 }  // namespace strata

@@ -38,4 +38,8 @@ namespace cpu {
 void Run(const TopkSelect& op, Stream stream);
 size_t TopkWorkspaceBytes(int64_t rows, int64_t capacity, int64_t k);
 }  // namespace cpu
+namespace cuda {
+void Run(const TopkSelect& op, Stream stream);
+size_t TopkWorkspaceBytes(int64_t rows, int64_t capacity, int64_t k);
+}  // namespace cuda
 }  // namespace strata

@@ -91,10 +91,9 @@ void StoreKey(const KeyPages& pages, int64_t sequence, int64_t index, const floa
 
 // Forms pool `pool` of a sequence from the ring and stores its key; dims in runs that fit the stack.
 void FormPool(const WritePooledKeys& op, int64_t sequence, int64_t pool) {
-  constexpr int64_t kMaxDim = 1024;
   const DenseLoops& loops = ChosenDenseLoops();
   const int64_t kpool = op.pages.layout.kpool, dim = op.pages.layout.dim, cells = op.ring.dim(1);
-  float maxima[kMaxDim], weights[kMaxDim], sums[kMaxDim], key[kMaxDim];
+  float maxima[kMaxPooledDim], weights[kMaxPooledDim], sums[kMaxPooledDim], key[kMaxPooledDim];
   const auto raw = [&](int64_t c) { return &op.ring(sequence, (pool * kpool + c) % cells, 0); };
   for (int64_t d = 0; d < dim; ++d) {
     maxima[d] = raw(0)[dim + d] + op.ape(0, d);
