@@ -1,0 +1,56 @@
+// Reading JSON files that may be broken or hostile: bounded depth, one-line errors that name file, field and types.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/status.h"
+
+namespace strata {
+
+constexpr int kJsonDepth = 64;
+
+// Whole file as text. Fail(kModelFile) names the file; larger than `limit` bytes is refused.
+std::string ReadTextFile(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
+
+// Fail(kModelFile): "FILE: not valid JSON at byte N" or "FILE: JSON nested deeper than D".
+nlohmann::ordered_json ParseJson(std::string_view text, const std::string& file_name, int max_depth = kJsonDepth);
+
+// Typed access to an object's fields with errors of one kind. Wrong types are refused by name; null counts as absent.
+class JsonFields {
+ public:
+  JsonFields(const nlohmann::ordered_json& object, std::string file_name, ErrorCode code);
+
+  bool Has(const char* name) const { return Find(name) != nullptr; }
+  const nlohmann::ordered_json* Find(const char* name) const;  // null when absent or null
+
+  std::optional<int64_t> Integer(const char* name) const;
+  std::optional<double> Number(const char* name) const;
+  std::optional<bool> Boolean(const char* name) const;
+  std::optional<std::string> String(const char* name) const;
+
+  // Present and inside [low, high].
+  int64_t NeedInteger(const char* name, int64_t low, int64_t high) const;
+  // Absent gives `fallback`.
+  int64_t IntegerOr(const char* name, int64_t fallback, int64_t low, int64_t high) const;
+
+  // "FILE: field NAME is VALUE, WANTED"
+  [[noreturn]] void Refuse(const char* name, const std::string& wanted) const;
+  const std::string& file_name() const { return file_name_; }
+
+ private:
+  const nlohmann::ordered_json* object_;
+  std::string file_name_;
+  ErrorCode code_;
+};
+
+// A JSON value on one line, shortened, for messages.
+std::string ShortJson(const nlohmann::ordered_json& value);
+
+}  // namespace strata
