@@ -38,9 +38,14 @@ void CheckKeys(const char* op, const KeyPages& pages) {
 }
 
 void CheckLatent(const char* op, const LatentPages& pages) {
-  if (pages.page_stride < pages.layout.PageBytes()) {
+  const LatentLayout& layout = pages.layout;
+  if (layout.dtype == DType::kI32 || layout.latent < 1 || layout.rope < 0) {
+    Fail(ErrorCode::kShape, fmt::format("{}: latent rows of {} + {} values of {}; fp32, bf16, fp8 and int8 are served", op,
+                                        layout.latent, layout.rope, DTypeName(layout.dtype)));
+  }
+  if (pages.page_stride < layout.PageBytes()) {
     Fail(ErrorCode::kShape, fmt::format("{}: page_stride {} is less than a page of {} bytes", op, pages.page_stride,
-                                        pages.layout.PageBytes()));
+                                        layout.PageBytes()));
   }
 }
 

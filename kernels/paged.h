@@ -23,7 +23,7 @@ struct RowMap {
 //   fp32, bf16: latent + rope values of that type
 //   fp8:  latent e4m3 codes | one fp32 scale per 128 of them, padded to 16 bytes | rope bf16   (512 + 64: 656 bytes)
 //   int8: latent codes      | one fp32 scale, padded to 16 bytes                 | rope bf16   (512 + 64: 656 bytes)
-// value = code * scale. A row of zeros has scale 1.
+// value = code * scale. Values whose scale would be zero have scale 1, values with a NaN among them scale NaN.
 struct LatentLayout {
   DType dtype = DType::kBf16;
   int64_t latent = 0;
@@ -55,7 +55,7 @@ struct LatentPages {
 
 // The index keys of one layer. A page holds 64 / kpool keys, key j of sequence s in page block_table(s, j * kpool / 64).
 //   fp32, bf16: keys [64 / kpool][dim]
-//   fp8: keys [64 / kpool][dim] e4m3, then scales [64 / kpool] fp32; key = code * scale; a zero key has scale 1
+//   fp8: keys [64 / kpool][dim] e4m3, then scales [64 / kpool] fp32; key = code * scale; scale 1 and NaN as above
 struct KeyLayout {
   DType dtype = DType::kBf16;
   int64_t dim = 0;

@@ -1,19 +1,36 @@
 #include "kernels/cache_write.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/isa/dense.h"
 #include "kernels/cpu/partition.h"
+#include "kernels/status.h"
 
 namespace strata::cpu {
 
 namespace {
 
+// Page `index` of a sequence.
+int64_t PageId(const char* op, const View<const int32_t, 2>& block_table, int64_t sequence, int64_t index) {
+  if (sequence < 0 || sequence >= block_table.dim(0) || index >= block_table.dim(1)) {
+    Fail(ErrorCode::kShape, fmt::format("{}: page {} of sequence {} is outside the block table of {} x {} pages", op,
+                                        index, sequence, block_table.dim(0), block_table.dim(1)));
+  }
+  return block_table(sequence, index);
+}
+
+// NaN when any value is.
 float LargestMagnitude(const float* x, int64_t n) {
   float largest = 0.0f;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
+  for (int64_t i = 0; i < n; ++i) {
+    const float magnitude = std::fabs(x[i]);
+    largest = magnitude <= largest ? largest : magnitude;
+    if (largest != largest) break;
+  }
   return largest;
 }
 
@@ -24,10 +41,10 @@ void StoreBf16(const float* x, int64_t n, std::byte* out) {
   }
 }
 
-// The scale that puts the largest magnitude on `top`, 1 for a run of zeros.
+// The scale that puts the largest magnitude on `top`; 1 where that scale would be zero, NaN for values with a NaN.
 float ScaleFor(const float* x, int64_t n, float top) {
-  const float largest = LargestMagnitude(x, n);
-  return largest > 0.0f ? largest / top : 1.0f;
+  const float scale = LargestMagnitude(x, n) / top;
+  return scale == 0.0f ? 1.0f : scale;
 }
 
 void StoreFp8(const float* x, int64_t n, float scale, std::byte* out) {
@@ -67,10 +84,10 @@ void StoreLatent(const LatentLayout& layout, const float* x, std::byte* out) {
 }
 
 // Key `index` of sequence `sequence`.
-void StoreKey(const KeyPages& pages, int64_t sequence, int64_t index, const float* x) {
+void StoreKey(const char* op, const KeyPages& pages, int64_t sequence, int64_t index, const float* x) {
   const KeyLayout& layout = pages.layout;
   const int64_t per_page = layout.KeysPerPage();
-  const int64_t page_id = pages.block_table(sequence, index / per_page);
+  const int64_t page_id = PageId(op, pages.block_table, sequence, index / per_page);
   std::byte* page = pages.base + page_id * pages.page_stride;
   const int64_t slot = index % per_page;
   std::byte* out = page + slot * layout.KeyBytes();
@@ -110,7 +127,7 @@ void FormPool(const WritePooledKeys& op, int64_t sequence, int64_t pool) {
     }
   }
   for (int64_t d = 0; d < dim; ++d) key[d] /= sums[d];
-  StoreKey(op.pages, sequence, pool, key);
+  StoreKey("WritePooledKeys", op.pages, sequence, pool, key);
 }
 
 }  // namespace
@@ -122,7 +139,7 @@ void Run(const WriteLatent& op, Stream stream) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t position = op.positions(row);
       if (position < 0) continue;
-      const int64_t page = op.pages.block_table(op.rows.sequence(row), position / kPageCells);
+      const int64_t page = PageId("WriteLatent", op.pages.block_table, op.rows.sequence(row), position / kPageCells);
       StoreLatent(layout, op.values.row(row),
                   op.pages.base + page * op.pages.page_stride + position % kPageCells * layout.RowBytes());
     }
@@ -133,7 +150,7 @@ void Run(const WriteIndexKeys& op, Stream stream) {
   stream.pool->For(op.keys.dim(0), Grain(8 * op.keys.dim(1)), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t position = op.positions(row);
-      if (position >= 0) StoreKey(op.pages, op.rows.sequence(row), position, op.keys.row(row));
+      if (position >= 0) StoreKey("WriteIndexKeys", op.pages, op.rows.sequence(row), position, op.keys.row(row));
     }
   });
 }
@@ -146,6 +163,9 @@ void Run(const WritePooledKeys& op, Stream) {
     const int64_t position = op.positions(row);
     if (position < 0) continue;
     const int64_t sequence = op.rows.sequence(row);
+    if (sequence < 0 || sequence >= op.ring.dim(0)) {
+      Fail(ErrorCode::kShape, fmt::format("WritePooledKeys: sequence {} has no ring, there are {}", sequence, op.ring.dim(0)));
+    }
     float* cell = &op.ring(sequence, position % op.ring.dim(1), 0);
     std::memcpy(cell, op.keys.row(row), bytes);
     std::memcpy(cell + dim, op.gate.row(row), bytes);
