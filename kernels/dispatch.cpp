@@ -123,6 +123,11 @@ void Run(const IndexScan& op, Stream stream) {
     Dim bins{"bins", kScanHistogramBins};
     Match("IndexScan", "histogram", op.histogram, {&rows, &bins});
   }
+  const int64_t covered = op.keys.block_table.dim(1) * op.keys.layout.KeysPerPage();
+  if (capacity.value > covered) {
+    Fail(ErrorCode::kShape, fmt::format("IndexScan: scores hold {} candidates, the block table of {} pages covers {}",
+                                        capacity.value, op.keys.block_table.dim(1), covered));
+  }
   if (rows.value == 0) return;
   if (stream.device.kind == DeviceKind::kCpu) {
     if (op.query.dtype != DType::kF32) {

@@ -1,10 +1,14 @@
 #include "kernels/index_scan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/isa/indexer.h"
 #include "kernels/cpu/partition.h"
 #include "kernels/order.h"
+#include "kernels/status.h"
 
 namespace strata::cpu {
 
@@ -12,6 +16,21 @@ namespace {
 
 constexpr int64_t kMaxHeads = 128;
 constexpr int64_t kMaxPaddedDim = 512;
+
+// Lengths are data of the step: checked where they are read, before a key or a score is touched.
+void CheckLengths(const IndexScan& op) {
+  const int64_t sequences = op.keys.block_table.dim(0);
+  for (int64_t row = 0; row < op.lengths.dim(0); ++row) {
+    if (op.lengths(row) > op.scores.dim(1)) {
+      Fail(ErrorCode::kShape, fmt::format("IndexScan: row {} has {} candidates, the score row holds {}", row,
+                                          op.lengths(row), op.scores.dim(1)));
+    }
+    if (op.lengths(row) > 0 && (op.rows.sequence(row) < 0 || op.rows.sequence(row) >= sequences)) {
+      Fail(ErrorCode::kShape, fmt::format("IndexScan: row {} is of sequence {}, the block table has {}", row,
+                                          op.rows.sequence(row), sequences));
+    }
+  }
+}
 
 // The widest row of a group decides how many tiles its keys are cut into.
 int64_t LongestRow(const IndexScan& op, int64_t group) {
@@ -37,7 +56,7 @@ void ScanGroupTile(const IndexScan& op, int64_t group, int64_t first_candidate, 
     const int64_t slot = candidate % per_page;
     keys[j] = page + slot * layout.KeyBytes();
     if (layout.dtype == DType::kFp8E4M3) {
-      scales[j] = reinterpret_cast<const float*>(page + layout.ScaleOffset())[slot];
+      std::memcpy(&scales[j], page + layout.ScaleOffset() + slot * 4, sizeof(float));
     }
   }
   alignas(64) float panel[kScanTile * kMaxPaddedDim];
@@ -64,8 +83,8 @@ void ScanGroupTile(const IndexScan& op, int64_t group, int64_t first_candidate, 
   ChosenIndexerLoops().scan_tile(args);
 }
 
-void CountHistogram(const IndexScan& op) {
-  for (int64_t row = 0; row < op.lengths.dim(0); ++row) {
+void CountHistogram(const IndexScan& op, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
     const float* scores = op.scores.row(row);
     uint32_t* bins = op.histogram.row(row);
     for (int64_t j = 0; j < op.lengths(row); ++j) ++bins[OrderKey(FloatToBits(scores[j])) >> 21];
@@ -75,6 +94,7 @@ void CountHistogram(const IndexScan& op) {
 }  // namespace
 
 void Run(const IndexScan& op, Stream stream) {
+  CheckLengths(op);
   // Items are tiles of all groups, one after another; a thread takes a contiguous run of them.
   const int64_t groups = op.rows.first_row.dim(0) - 1;
   int64_t tiles = 0, work = 0;
@@ -96,7 +116,9 @@ void Run(const IndexScan& op, Stream stream) {
       base += group_tiles;
     }
   });
-  if (op.histogram.data != nullptr) CountHistogram(op);
+  if (op.histogram.data == nullptr) return;
+  stream.pool->For(op.lengths.dim(0), Grain(op.scores.dim(1)),
+                   [&](int64_t begin, int64_t end, int) { CountHistogram(op, begin, end); });
 }
 
 }  // namespace strata::cpu
