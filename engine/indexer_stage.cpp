@@ -50,7 +50,7 @@ void IndexerStage::Select(const StepInput& step, const View<const float, 3>& que
           context.stream);
     }
     const size_t workspace_bytes =
-        TopkSelect::WorkspaceBytes(rows, block.candidates, geometry_->index_topk, context.stream.device);
+        TopkSelect::WorkspaceBytes(rows, block.candidates, geometry_->index_topk, context.stream);
     View<std::byte, 1> workspace = context.scratch.Take<std::byte>({static_cast<int64_t>(workspace_bytes)});
     const View<int32_t, 2> ids = selection.ids.Rows(block.begin, block.end);
     const View<int32_t, 1> counts = Range(selection.counts, block);

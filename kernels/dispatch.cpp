@@ -146,11 +146,12 @@ void Run(const IndexScan& op, Stream stream) {
 #endif
 }
 
-size_t TopkSelect::WorkspaceBytes(int64_t rows, int64_t capacity, int64_t k, Device device) {
-  if (device.kind == DeviceKind::kCpu) return cpu::TopkWorkspaceBytes(rows, capacity, k);
+size_t TopkSelect::WorkspaceBytes(int64_t rows, int64_t capacity, int64_t k, Stream stream) {
+  if (stream.device.kind == DeviceKind::kCpu) return cpu::TopkWorkspaceBytes(capacity, k, stream.pool->threads());
 #if defined(STRATA_HAVE_CUDA)
   return cuda::TopkWorkspaceBytes(rows, capacity, k);
 #else
+  (void)rows;
   NoCuda("TopkSelect");
 #endif
 }
@@ -167,7 +168,7 @@ void Run(const TopkSelect& op, Stream stream) {
   if (op.kpool > 1) Match("TopkSelect", "cells", op.cells, {&rows});
   if (rows.value == 0) return;
   CheckWorkspace("TopkSelect", op.workspace,
-                 TopkSelect::WorkspaceBytes(rows.value, capacity.value, op.k, stream.device));
+                 TopkSelect::WorkspaceBytes(rows.value, capacity.value, op.k, stream));
   if (stream.device.kind == DeviceKind::kCpu) return cpu::Run(op, stream);
 #if defined(STRATA_HAVE_CUDA)
   return cuda::Run(op, stream);

@@ -30,13 +30,13 @@ struct TopkSelect {
   static int64_t IdColumns(int64_t k, int64_t kpool, PoolTail tail) {
     return tail == PoolTail::kAppend ? k + kpool - 1 : k;
   }
-  static size_t WorkspaceBytes(int64_t rows, int64_t capacity, int64_t k, Device device);
+  static size_t WorkspaceBytes(int64_t rows, int64_t capacity, int64_t k, Stream stream);
 };
 void Run(const TopkSelect& op, Stream stream);
 
 namespace cpu {
 void Run(const TopkSelect& op, Stream stream);
-size_t TopkWorkspaceBytes(int64_t rows, int64_t capacity, int64_t k);
+size_t TopkWorkspaceBytes(int64_t capacity, int64_t k, int threads);
 }  // namespace cpu
 namespace cuda {
 void Run(const TopkSelect& op, Stream stream);

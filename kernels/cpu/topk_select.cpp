@@ -131,9 +131,8 @@ void SelectOne(const TopkSelect& op, int64_t row, std::byte* workspace) {
 
 }  // namespace
 
-size_t TopkWorkspaceBytes(int64_t rows, int64_t capacity, int64_t k) {
-  // Rows are independent; each owns its scratch, whatever thread it falls to.
-  return static_cast<size_t>(rows) * RowBytes(capacity, k);
+size_t TopkWorkspaceBytes(int64_t capacity, int64_t k, int threads) {
+  return static_cast<size_t>(threads) * RowBytes(capacity, k);
 }
 
 void Run(const TopkSelect& op, Stream stream) {
@@ -141,9 +140,9 @@ void Run(const TopkSelect& op, Stream stream) {
   const size_t row_bytes = RowBytes(op.scores.dim(1), op.k);
   // A selected row costs a few operations per score.
   const int64_t grain = Grain(4 * std::max<int64_t>(op.scores.dim(1), op.k));
-  stream.pool->For(rows, grain, [&](int64_t begin, int64_t end, int) {
+  stream.pool->For(rows, grain, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t row = begin; row < end; ++row) {
-      SelectOne(op, row, op.workspace.data + static_cast<size_t>(row) * row_bytes);
+      SelectOne(op, row, op.workspace.data + static_cast<size_t>(worker) * row_bytes);
     }
   });
 }
