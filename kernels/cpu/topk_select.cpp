@@ -1,5 +1,7 @@
 #include "kernels/topk_select.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,6 +11,7 @@
 #include "kernels/cpu/isa/indexer.h"
 #include "kernels/cpu/partition.h"
 #include "kernels/order.h"
+#include "kernels/status.h"
 
 namespace strata::cpu {
 
@@ -113,7 +116,10 @@ void SelectOne(const TopkSelect& op, int64_t row, std::byte* workspace) {
   int64_t count = 0;
   // The incomplete pool's cells, and the places left for whole pools.
   const int64_t tail_begin = candidates * op.kpool;
-  const int64_t tail_end = op.kpool > 1 && op.tail != PoolTail::kNone ? std::max<int64_t>(tail_begin, op.cells(row)) : tail_begin;
+  int64_t tail_end = tail_begin;
+  if (op.kpool > 1 && op.tail != PoolTail::kNone) {
+    tail_end = std::clamp<int64_t>(op.cells(row), tail_begin, tail_begin + op.kpool - 1);
+  }
   int64_t places = op.k / op.kpool;
   if (op.tail == PoolTail::kForce && tail_end > tail_begin) --places;
   const auto emit = [&](int64_t candidate) {
@@ -122,6 +128,10 @@ void SelectOne(const TopkSelect& op, int64_t row, std::byte* workspace) {
   if (candidates <= places) {
     for (int64_t candidate = 0; candidate < candidates; ++candidate) emit(candidate);
   } else {
+    if (candidates > op.scores.dim(1)) {
+      Fail(ErrorCode::kShape, fmt::format("TopkSelect: row {} has {} candidates, the score row holds {}", row, candidates,
+                                          op.scores.dim(1)));
+    }
     SelectRow(op.scores.row(row), candidates, places, op.scores.dim(1), workspace, emit);
   }
   for (int64_t cell = tail_begin; cell < tail_end; ++cell) ids[count++] = static_cast<int32_t>(cell);
