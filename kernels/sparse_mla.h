@@ -8,7 +8,8 @@ namespace strata {
 
 // s(h, i) = scale * (query(r, h, :) . [latent, rope] of cell ids(r, i)); p = softmax over the row's valid ids;
 // out(r, h, :) = sum_i p(h, i) * latent(i). An id is valid when 0 <= id < lengths(r); others are ignored wherever they
-// stand and never read. A row without valid ids gives zeros and lse = -infinity (what a merge of partial results adds nothing for).
+// stand and never read. A row without valid ids, or with scores of -infinity alone, gives zeros and lse = -infinity (what a merge of partial
+// results adds nothing for).
 struct SparseMla {
   AnyView<3> query;                // [rows, heads, latent + rope]; CPU: fp32
   LatentPages pages;

@@ -1,11 +1,14 @@
 #include "kernels/sparse_mla.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/isa/indexer.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/partition.h"
+#include "kernels/status.h"
 
 namespace strata::cpu {
 
@@ -46,11 +49,17 @@ size_t PanelBytes(const LatentLayout& layout) {
 AttendArgs MakeArgs(const SparseMla& op, int64_t row, const RowScratch& scratch) {
   const LatentLayout& layout = op.pages.layout;
   const int64_t sequence = op.rows.sequence(row);
+  const View<const int32_t, 2>& table = op.pages.block_table;
+  if (op.lengths(row) > 0 &&
+      (sequence < 0 || sequence >= table.dim(0) || op.lengths(row) > table.dim(1) * kPageCells)) {
+    Fail(ErrorCode::kShape, fmt::format("SparseMla: row {} sees {} cells of sequence {}, the block table has {} x {} pages",
+                                        row, op.lengths(row), sequence, table.dim(0), table.dim(1)));
+  }
   int64_t count = 0;
   for (int64_t i = 0; i < op.ids.dim(1); ++i) {
     const int64_t id = op.ids(row, i);
     if (id < 0 || id >= op.lengths(row)) continue;
-    const int64_t page = op.pages.block_table(sequence, id / kPageCells);
+    const int64_t page = table(sequence, id / kPageCells);
     scratch.cells[count++] =
         op.pages.base + page * op.pages.page_stride + id % kPageCells * layout.RowBytes();
   }
@@ -84,7 +93,9 @@ void WriteEmpty(const SparseMla& op, int64_t row) {
 void WriteLse(const SparseMla& op, int64_t row, const AttendArgs& args) {
   if (op.lse.data == nullptr) return;
   for (int64_t head = 0; head < args.heads; ++head) {
-    op.lse(row, head) = args.maxima[head] + static_cast<float>(Log(args.sums[head]));
+    // A sum of zero: all scores are -infinity.
+    const float sum = args.sums[head];
+    op.lse(row, head) = sum == 0.0f ? args.maxima[head] : args.maxima[head] + static_cast<float>(Log(sum));
   }
 }
 

@@ -229,7 +229,9 @@ void AttendValues(const AttendArgs& args, int64_t begin, int64_t end) {
   }
   for (int64_t head = 0; head < args.heads; ++head) {
     float* out = args.out + head * args.out_stride;
-    for (int64_t d = begin; d < end; ++d) out[d] = out[d] / args.sums[head];
+    // A sum of zero: all scores are -infinity, and the zeros stand.
+    const float sum = args.sums[head] == 0.0f ? 1.0f : args.sums[head];
+    for (int64_t d = begin; d < end; ++d) out[d] = out[d] / sum;
   }
 }
 
