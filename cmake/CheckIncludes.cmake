@@ -1,3 +1,4 @@
+cmake_minimum_required(VERSION 3.25)
 # cmake -DROOT=<source root> -DFOLDER=<folder> -DALLOWED=<a,b,c> -P CheckIncludes.cmake
 # Fails when a file of FOLDER includes a header of a project folder that is not in ALLOWED.
 string(REPLACE "," ";" allowed "${ALLOWED}")

@@ -11,7 +11,8 @@ struct ObservedSelection {
   int64_t layer = 0;
   int64_t first_row = 0;             // step row of the first row below
   int64_t kpool = 1;                 // cells per candidate
-  View<const int32_t, 2> ids;        // [rows, columns] cells, ascending, -1 padded
+  View<int32_t, 2> ids;              // [rows, columns] cells, ascending, -1 padded. What the observer leaves here is
+                                     // attended to: a comparison with another engine may impose its choice among ties.
   View<const int32_t, 1> counts;     // [rows]
   View<const int32_t, 1> candidates; // [rows]
   View<const int32_t, 1> lengths;    // [rows] visible cells
