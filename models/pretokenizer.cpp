@@ -136,7 +136,7 @@ class PreTokenizer::Step {
     for (const Range& range : pattern_->Find(piece)) {
       const bool match = range.match != invert_;
       const std::string text(piece.substr(range.begin, range.end - range.begin));
-      const bool append = join_next || (behaviour_ == Behaviour::kContiguous && match && after_match) ||
+      const bool append = (join_next && !match) || (behaviour_ == Behaviour::kContiguous && match && after_match) ||
                           (behaviour_ == Behaviour::kMergedWithPrevious && match && appendable);
       if (!(behaviour_ == Behaviour::kRemoved && match)) {
         if (append) {
