@@ -1,6 +1,9 @@
 # Build rules of the project: warnings, float contract, include direction, CUDA discovery.
 
 set(STRATA_WARNINGS -Wall -Wextra -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND STRATA_WARNINGS -Wno-restrict)  # GCC 12 misreads "literal" + std::string (its bug 105651)
+endif()
 # One order, one answer: the compiler may not fuse a multiplication and an addition.
 set(STRATA_FLOAT_CONTRACT -ffp-contract=off)
 

@@ -39,9 +39,10 @@ class ChatTemplate {
 
   // messages: [{"role", "content", "reasoning_content"?, "tool_calls"?, "tool_call_id"?}]; tools: OpenAI tool list or null.
   // Fail(kUsage) when the template raises (raise_exception) or a limit is hit, naming which.
-  std::string Render(const nlohmann::json& messages, const nlohmann::json& tools, const RenderOptions& options,
+  std::string Render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools, const RenderOptions& options,
                      const TemplateLimits& limits = {}) const;
-  std::string Render(const std::string& user_message) const;  // one user turn, with the generation prompt
+  // One user turn after an optional system message, with the generation prompt.
+  std::string Render(const std::string& user_message, const std::string& system_message = "") const;
 
   // bos_token, eos_token and the like, which templates refer to by name.
   void SetVariable(const std::string& name, const std::string& value);

@@ -1,0 +1,205 @@
+#include "models/jinja_value.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace strata::jinja {
+
+namespace {
+
+constexpr int kMaxNesting = 64;
+
+void CheckNesting(int depth) {
+  if (depth > kMaxNesting) throw TemplateError{fmt::format("a value is nested deeper than {}", kMaxNesting)};
+}
+
+std::string FloatText(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string Quoted(const std::string& text) {  // Python's repr of a string
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string result(1, quote);
+  for (char c : text) {
+    if (c == quote || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (c == '\n') {
+      result += "\\n";
+    } else if (c == '\r') {
+      result += "\\r";
+    } else if (c == '\t') {
+      result += "\\t";
+    } else {
+      result += c;
+    }
+  }
+  return result + quote;
+}
+
+std::string Repr(const Value& value, int depth) {
+  return value.is_string() ? Quoted(value.string()) : ToText(value, depth);
+}
+
+}  // namespace
+
+Value Value::FromJson(const nlohmann::ordered_json& json) {
+  if (json.is_null()) return None{};
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_array()) {
+    List items;
+    for (const auto& item : json) items.push_back(FromJson(item));
+    return MakeList(std::move(items));
+  }
+  Dict items;
+  for (const auto& [key, item] : json.items()) items.emplace_back(key, FromJson(item));
+  return MakeDict(std::move(items));
+}
+
+int64_t Value::integer() const {
+  if (is_bool()) return std::get<bool>(data_) ? 1 : 0;
+  return std::get<int64_t>(data_);
+}
+
+double Value::number() const { return is_float() ? std::get<double>(data_) : static_cast<double>(integer()); }
+
+bool Value::Truth() const {
+  if (is_bool()) return std::get<bool>(data_);
+  if (is_int()) return integer() != 0;
+  if (is_float()) return number() != 0.0;
+  if (is_string()) return !string().empty();
+  if (is_list()) return !list().empty();
+  if (is_dict()) return !dict().empty();
+  return is_function();
+}
+
+const char* Value::TypeName() const {
+  if (is_undefined()) return "undefined";
+  if (is_none()) return "none";
+  if (is_bool()) return "boolean";
+  if (is_int()) return "integer";
+  if (is_float()) return "float";
+  if (is_string()) return "string";
+  if (is_list()) return "list";
+  if (is_dict()) return "mapping";
+  return "function";
+}
+
+Value* Value::Find(const std::string& key) const {
+  if (!is_dict()) return nullptr;
+  for (auto& [name, value] : dict()) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+void Value::Set(const std::string& key, Value value) const {
+  if (Value* existing = Find(key)) {
+    *existing = std::move(value);
+  } else {
+    dict().emplace_back(key, std::move(value));
+  }
+}
+
+bool Equal(const Value& a, const Value& b, int depth) {
+  CheckNesting(depth);
+  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is_string() && b.is_string()) return a.string() == b.string();
+  if (a.is_list() && b.is_list()) {
+    if (a.list().size() != b.list().size()) return false;
+    for (size_t i = 0; i < a.list().size(); ++i) {
+      if (!Equal(a.list()[i], b.list()[i], depth + 1)) return false;
+    }
+    return true;
+  }
+  if (a.is_dict() && b.is_dict()) {
+    if (a.dict().size() != b.dict().size()) return false;
+    for (const auto& [key, value] : a.dict()) {
+      const Value* other = b.Find(key);
+      if (other == nullptr || !Equal(value, *other, depth + 1)) return false;
+    }
+    return true;
+  }
+  return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
+}
+
+bool HoldsFunction(const Value& value, int depth) {
+  CheckNesting(depth);
+  if (value.is_list()) {
+    for (const Value& item : value.list()) {
+      if (HoldsFunction(item, depth + 1)) return true;
+    }
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.dict()) {
+      if (HoldsFunction(item, depth + 1)) return true;
+    }
+  }
+  return value.is_function();
+}
+
+int Compare(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return a.number() < b.number() ? -1 : a.number() > b.number() ? 1 : 0;
+  if (a.is_string() && b.is_string()) return a.string() < b.string() ? -1 : a.string() > b.string() ? 1 : 0;
+  throw TemplateError{fmt::format("a {} and a {} cannot be ordered", a.TypeName(), b.TypeName())};
+}
+
+std::string ToText(const Value& value, int depth) {
+  CheckNesting(depth);
+  if (value.is_undefined()) return "";
+  if (value.is_none()) return "None";
+  if (value.is_bool()) return value.Truth() ? "True" : "False";
+  if (value.is_int()) return std::to_string(value.integer());
+  if (value.is_float()) return FloatText(value.number());
+  if (value.is_string()) return value.string();
+  std::string text;
+  if (value.is_list()) {
+    for (const Value& item : value.list()) text += (text.empty() ? "" : ", ") + Repr(item, depth + 1);
+    return "[" + text + "]";
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.dict()) {
+      text += (text.empty() ? "" : ", ") + Quoted(key) + ": " + Repr(item, depth + 1);
+    }
+    return "{" + text + "}";
+  }
+  return "<function>";
+}
+
+std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth) {
+  CheckNesting(depth);
+  if (value.is_undefined()) throw TemplateError{"an undefined value has no JSON"};
+  if (value.is_function()) throw TemplateError{"a function has no JSON"};
+  if (value.is_none()) return "null";
+  if (value.is_bool()) return value.Truth() ? "true" : "false";
+  if (value.is_float() && !std::isfinite(value.number())) return std::isnan(value.number()) ? "NaN" : value.number() > 0 ? "Infinity" : "-Infinity";
+  if (value.is_number()) return ToText(value);
+  const auto quote = [&](const std::string& text) {
+    return nlohmann::ordered_json(text).dump(-1, ' ', ensure_ascii, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  if (value.is_string()) return quote(value.string());
+  const std::string inner = indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * (depth + 1)), ' ');
+  const std::string outer = indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * depth), ' ');
+  const std::string comma = indent < 0 ? ", " : ",";
+  std::string text;
+  if (value.is_list()) {
+    if (value.list().empty()) return "[]";
+    for (const Value& item : value.list()) text += (text.empty() ? "" : comma) + inner + ToJson(item, indent, ensure_ascii, depth + 1);
+    return "[" + text + outer + "]";
+  }
+  if (value.dict().empty()) return "{}";
+  for (const auto& [key, item] : value.dict()) {
+    text += (text.empty() ? "" : comma) + inner + quote(key) + ": " + ToJson(item, indent, ensure_ascii, depth + 1);
+  }
+  return "{" + text + outer + "}";
+}
+
+}  // namespace strata::jinja
