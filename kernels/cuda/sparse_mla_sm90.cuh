@@ -1,0 +1,836 @@
+// Sparse attention for sm_90a: one launch, fixed chunks of 128 ids, fixed order of the merge.
+//
+// A unit is one row and 64 of its heads. Its ids are cut into chunks of 128; a chunk is computed
+// from zero accumulators against its own maximum, and the chunks' partial results are folded left
+// to right by the same two rounded operations everywhere. So the answer is the same bits whether
+// one CTA walks all chunks or the CTAs of a cluster take them apart, and the plan may follow the
+// size of the batch.
+//
+// kCtas CTAs form the cluster of a unit (1: no cluster, the CTA walks all chunks), each with
+// kChunks chunks. kParts CTAs (or clusters) cut the 512 output latents: each repeats the scores and
+// multiplies its own part, which changes neither an operand nor an order.
+//
+// A CTA is 2 warpgroups that multiply and 2 that bring rows. Rows come in five steps per chunk,
+// each with a full and an empty barrier: the RoPE tile with the row facts (step 4), then step j =
+// 0..3 with latents 128 j .. 128 j + 127, which are tile j (first 64) and tile 4 + j. The product
+// with the values frees step j as it passes, so the next chunk's rows arrive while this one is
+// still being multiplied.
+//
+// fp8 and int8 rows become f16 tiles: element = code * scale / unit, the unit being a power of two
+// just above the row's largest scale (int8: the scale itself), so that an element stays inside f16
+// whatever the row's magnitude. The unit rejoins in the score and in P's exponent: P = 2^(score +
+// log2 unit - maximum); the sum takes P / unit. bf16 rows are multiplied as they are.
+#pragma once
+
+#include "kernels/cuda/sparse_mla_sm90_parts.cuh"
+
+namespace strata::cuda::sm90 {
+
+enum class Format { kFp8, kInt8, kBf16 };
+
+constexpr int kLatent = 512;
+constexpr int kRope = 64;
+constexpr int kChunk = 128;      // ids
+constexpr int kUnitHeads = 64;   // the M of a wgmma
+constexpr int kTile = 64 * 128;  // bytes: 64 rows of 64 16-bit values
+constexpr int kThreads = 512;
+constexpr int kMathThreads = 256;
+
+struct Arguments {
+  const void* query;
+  int64_t query_row, query_head;  // elements
+  bool query_bf16;
+  const uint8_t* cache;
+  int64_t page_stride;  // bytes
+  const int32_t* block_table;
+  int64_t table_stride;
+  const int32_t* sequence;
+  const int32_t* ids;
+  int64_t ids_stride;
+  int columns;
+  const int32_t* lengths;
+  float* out;
+  int64_t out_row, out_head;
+  float* lse;  // may be null
+  int64_t lse_row;
+  int heads, groups;
+  int row_bytes;
+  bool has_rope;
+  float scale_log2;  // softmax scale * log2(e)
+};
+
+struct Small {
+  float maximum[2][64], sum[2][64];
+  float unit[kChunk], inverse_unit[kChunk],
+      log2_unit[kChunk];  // log2_unit is -inf where there is no row
+  float query_unit[64];   // what the f16 query was divided by
+  uint4 raw_scales[kChunk];
+  uint2 ratio[kChunk];  // fp8: the four scales / unit as f16
+  float2
+      peer_facts[2 * 64];  // [chunk of a CTA][CTA][head]: maximum and sum of the heads folded here
+  uint64_t full[5], empty[5];
+  int last_column;
+};
+constexpr int kOffsetQuery = 0;
+constexpr int kOffsetRows = 9 * kTile;
+constexpr int kOffsetSmall = 27 * kTile;
+constexpr int kSharedBytes = kOffsetSmall + static_cast<int>(sizeof(Small)) + 1024;
+static_assert(kSharedBytes <= 232448);
+
+#if defined(STRATA_TRACE)
+__device__ long long g_trace[2][20][16];
+#define STRATA_MARK(role, it, k)                                                \
+  if (blockIdx.x == 0 && (threadIdx.x == 0 || threadIdx.x == 256) && (it) < 20) \
+  g_trace[role][it][k] = clock64()
+#else
+#define STRATA_MARK(role, it, k)
+#endif
+
+// One more partial result joins: o = o * alpha + t * beta.
+struct Fold {
+  float alpha, beta;
+};
+__device__ __forceinline__ Fold FoldStep(float& maximum, float& sum, float next_maximum,
+                                         float next_sum) {
+  const float joint = fmaxf(maximum, next_maximum);
+  const float reference = joint == -INFINITY ? 0.0f : joint;
+  const Fold fold{Exp2(maximum - reference), Exp2(next_maximum - reference)};
+  sum = __fmaf_rn(next_sum, fold.beta, __fmul_rn(sum, fold.alpha));
+  maximum = joint;
+  return fold;
+}
+__device__ __forceinline__ float Folded(float o, float t, Fold fold) {
+  return __fmaf_rn(t, fold.beta, __fmul_rn(o, fold.alpha));
+}
+
+__device__ __forceinline__ float NaturalLse(float maximum, float sum) {
+  return sum > 0.0f ? (maximum + log2f(sum)) * 0.6931471805599453f : -INFINITY;
+}
+
+// ---------------------------------------------------------------- bringing rows
+// A warp owns 16 rows of every chunk; lane l knows the place of row l % 16.
+template <Format kFormat>
+struct RowLoader {
+  const Arguments& args;
+  Small* small;
+  uint32_t tiles;
+  const int32_t* ids;
+  const int32_t* table;
+  int length;
+  int warp, lane;
+
+  __device__ __forceinline__ int Id(int chunk) const {
+    const int column = chunk * kChunk + warp * 16 + (lane & 15);
+    int id = -1;
+    if (column < args.columns) {
+      asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(id) : "l"(ids + column));
+    }
+    return id;
+  }
+  // The row's place in the cache, page * 64 + cell; -1 when the id is not valid.
+  __device__ __forceinline__ int Place(int id) const {
+    if (static_cast<unsigned>(id) >= static_cast<unsigned>(length)) return -1;
+    int page;
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(page) : "l"(table + (id >> 6)));
+    return page * 64 + (id & 63);
+  }
+  __device__ __forceinline__ const uint8_t* Address(int place) const {
+    return args.cache + (place >> 6) * args.page_stride + (place & 63) * args.row_bytes;
+  }
+  // Every 128-byte line of the warp's 16 rows into the L2, 16 lanes a row.
+  __device__ __forceinline__ void Prefetch(int place) const {
+    const int line = lane & 15, lines = (args.row_bytes + 127) / 128;
+#pragma unroll
+    for (int p = 0; p < 8; ++p) {
+      const int from = __shfl_sync(~0u, place, 2 * p + (lane >> 4));
+      if (from >= 0 && line < lines) PrefetchL2(Address(from) + line * 128);
+    }
+  }
+  // Tile `tile` of row `r` of the chunk: where its 128 bytes start.
+  __device__ __forceinline__ uint32_t TileRow(int r, int tile) const {
+    return tiles + ((r >> 6) * 9 + tile) * kTile + (r & 63) * 128;
+  }
+
+  __device__ __forceinline__ void Copy16(uint32_t target, int place, int offset) const {
+    CopyAsync16(target, Address(max(place, 0)) + offset, place < 0 ? 0 : 16);
+  }
+  // 128 codes of four rows, 8 lanes a row: 64 land in tile `step`, 64 in tile 4 + `step`, each in
+  // one half of the 128 bytes that their f16 values will fill; the half alternates, so that a row's
+  // 128 bytes touch every bank once.
+  __device__ __forceinline__ void CopyCodes(int p, int from, int step) const {
+    const int r = warp * 16 + 4 * p + (lane >> 3), high = lane >> 2 & 1;
+    Copy16(TileRow(r, step + 4 * high) + (((r & 1) ^ high) << 6) + (lane & 3) * 16, from,
+           step * 128 + (lane & 7) * 16);
+  }
+  // What arrives together is asked for row by row, because a row's first touch pays for the
+  // translation of its address. First the RoPE part, the scales and steps 0 and 1 ...
+  __device__ __forceinline__ void CopyFirst(int place) const {
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const int r = warp * 16 + 4 * p + (lane >> 3), from = __shfl_sync(~0u, place, r & 15);
+      CopyCodes(p, from, 0);
+      CopyCodes(p, from, 1);
+      Copy16(TileRow(r, 8) + (((lane & 7) ^ (r & 7)) << 4), args.has_rope ? from : -1,
+             kLatent + 16 + (lane & 7) * 16);
+      if ((lane & 7) == 0) Copy16(SharedAddress(&small->raw_scales[r]), from, kLatent);
+    }
+    CopyCommit();
+  }
+  // ... then steps 2 and 3.
+  __device__ __forceinline__ void CopySecond(int place) const {
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const int from = __shfl_sync(~0u, place, 4 * p + (lane >> 3));
+      CopyCodes(p, from, 2);
+      CopyCodes(p, from, 3);
+    }
+    CopyCommit();
+  }
+  // Codes to f16 in place. Eight lanes hold 64 codes of two adjacent rows, whose f16 values touch
+  // every bank once; the warp reads a row's codes before it writes there.
+  __device__ __forceinline__ void Convert(int step) const {
+    const int quarter = lane & 3, high = lane >> 3 & 1;
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const int first = warp * 16 + 8 * half + (lane >> 2 & 1) + (lane >> 4) * 2;
+      uint4 codes[2];
+#pragma unroll
+      for (int p = 0; p < 2; ++p) {
+        const int r = first + 4 * p;
+        codes[p] = LoadShared(TileRow(r, step + 4 * high) + (((r & 1) ^ high) << 6) + quarter * 16);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int p = 0; p < 2; ++p) {
+        const int r = first + 4 * p;
+        const uint32_t at = TileRow(r, step + 4 * high), swizzle = r & 7;
+        uint2 x, y, z, w;
+        if constexpr (kFormat == Format::kFp8) {
+          const __half2 ratio =
+              __half2half2(reinterpret_cast<const __half*>(&small->ratio[r])[step]);
+          x = Fp8ToF16(codes[p].x, ratio), y = Fp8ToF16(codes[p].y, ratio);
+          z = Fp8ToF16(codes[p].z, ratio), w = Fp8ToF16(codes[p].w, ratio);
+        } else {
+          x = Int8ToF16(codes[p].x), y = Int8ToF16(codes[p].y);
+          z = Int8ToF16(codes[p].z), w = Int8ToF16(codes[p].w);
+        }
+        StoreShared(at + ((2 * quarter ^ swizzle) << 4), make_uint4(x.x, x.y, y.x, y.y));
+        StoreShared(at + (((2 * quarter + 1) ^ swizzle) << 4), make_uint4(z.x, z.y, w.x, w.y));
+      }
+    }
+  }
+  // bf16 rows are copied as they are, asynchronously: 128 bytes of RoPE, 8 lanes a row ...
+  __device__ __forceinline__ void CopyRope(int place) const {
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const int r = warp * 16 + 4 * p + (lane >> 3), from = __shfl_sync(~0u, place, r & 15);
+      Copy16(TileRow(r, 8) + (((lane & 7) ^ (r & 7)) << 4), args.has_rope ? from : -1,
+             2 * kLatent + (lane & 7) * 16);
+    }
+    CopyCommit();
+  }
+  // ... and 256 bytes of a step, 16 lanes a row.
+  __device__ __forceinline__ void CopyStep(int place, int step) const {
+#pragma unroll
+    for (int p = 0; p < 8; ++p) {
+      const int r = warp * 16 + 2 * p + (lane >> 4), from = __shfl_sync(~0u, place, r & 15);
+      Copy16(TileRow(r, step + 4 * (lane >> 3 & 1)) + (((lane & 7) ^ (r & 7)) << 4), from,
+             step * 256 + (lane & 15) * 16);
+    }
+    CopyCommit();
+  }
+  // Lane l < 16 states the facts of row l.
+  __device__ __forceinline__ void StateFacts(bool valid) const {
+    if (lane >= 16) return;
+    const int r = warp * 16 + lane;
+    const uint4 scales = kFormat == Format::kBf16 ? make_uint4(0, 0, 0, 0) : small->raw_scales[r];
+    float unit = 1.0f, inverse = 1.0f, log2_unit = 0.0f;
+    if (kFormat == Format::kFp8 && valid) {
+      const float s[4] = {__uint_as_float(scales.x), __uint_as_float(scales.y),
+                          __uint_as_float(scales.z), __uint_as_float(scales.w)};
+      const float largest = fmaxf(fmaxf(s[0], s[1]), fmaxf(s[2], s[3]));
+      const uint32_t bits =
+          (__float_as_uint(fminf(fmaxf(largest, 8.7e-19f), 1.1e18f)) + 0x7FFFFFu) & 0x7F800000u;
+      unit = __uint_as_float(bits), inverse = __uint_as_float(0x7F000000u - bits);
+      log2_unit = static_cast<float>(static_cast<int>(bits >> 23) - 127);
+      small->ratio[r] = make_uint2(Bits(__floats2half2_rn(s[0] * inverse, s[1] * inverse)),
+                                   Bits(__floats2half2_rn(s[2] * inverse, s[3] * inverse)));
+    }
+    if (kFormat == Format::kFp8 && !valid) small->ratio[r] = make_uint2(0, 0);
+    if (kFormat == Format::kInt8 && valid) {
+      unit = fminf(fmaxf(__uint_as_float(scales.x), 8.7e-19f), 1.1e18f);
+      inverse = __frcp_rn(unit), log2_unit = log2f(unit);
+    }
+    small->unit[r] = unit, small->inverse_unit[r] = inverse;
+    small->log2_unit[r] = valid ? log2_unit : -INFINITY;
+  }
+
+  // The chunks of this CTA: first, first + stride, ... below `chunks`, `count` of them at most.
+  int chunk, stride, left, chunks;
+  int place, next_id;  // of the chunk being brought, and of the one after it
+
+  __device__ __forceinline__ bool More() const { return left > 1 && chunk + stride < chunks; }
+  __device__ __forceinline__ int NextId() const {
+    return left > 2 && chunk + 2 * stride < chunks ? Id(chunk + 2 * stride) : -1;
+  }
+  __device__ __forceinline__ void Done(int step) const {
+    __syncwarp();
+    if (lane == 0) BarrierArrive(&small->full[step]);
+  }
+  __device__ __forceinline__ void BringChunk(int it) {
+    const int parity = (it & 1) ^ 1;
+    STRATA_MARK(1, it, 0);
+    BarrierWait(&small->empty[4], parity);
+    BarrierWait(&small->empty[0], parity);
+    BarrierWait(&small->empty[1], parity);
+    CopyFirst(place);
+    STRATA_MARK(1, it, 1);
+    const int next = More() ? Place(next_id) : -1;
+    next_id = NextId();
+    BarrierWait(&small->empty[2], parity);
+    BarrierWait(&small->empty[3], parity);
+    CopySecond(place);
+    CopyWait<1>();
+    __syncwarp();
+    STRATA_MARK(1, it, 2);
+    StateFacts(place >= 0);
+    Done(4);
+    Convert(0), Done(0);
+    STRATA_MARK(1, it, 3);
+    Convert(1), Done(1);
+    STRATA_MARK(1, it, 4);
+    if (More()) Prefetch(next);
+    CopyWait<0>();
+    __syncwarp();
+    Convert(2), Done(2);
+    STRATA_MARK(1, it, 5);
+    Convert(3), Done(3);
+    STRATA_MARK(1, it, 6);
+    place = next;
+    chunk += stride, --left;
+  }
+  __device__ __forceinline__ void CopyChunk(int it) {
+    const int parity = (it & 1) ^ 1;
+    BarrierWait(&small->empty[4], parity);
+    CopyRope(place);
+    StateFacts(place >= 0);
+    const int next = More() ? Place(next_id) : -1;
+    next_id = NextId();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      BarrierWait(&small->empty[step], parity);
+      CopyStep(place, step);
+      CopyWait<1>();
+      Done(step == 0 ? 4 : step - 1);
+      if (step == 0 && More()) Prefetch(next);
+    }
+    CopyWait<0>();
+    Done(3);
+    place = next;
+    chunk += stride, --left;
+  }
+  __device__ __forceinline__ void Run(int first_id) {
+    place = Place(first_id);
+    next_id = More() ? Id(chunk + stride) : -1;
+    for (int it = 0; left > 0 && chunk < chunks; ++it) {
+      if constexpr (kFormat == Format::kBf16) {
+        CopyChunk(it);
+      } else {
+        BringChunk(it);
+      }
+    }
+  }
+};
+
+// ---------------------------------------------------------------- the query
+// Eight values of head `head` from `column` as 16-bit values of the tile type: bf16, or f16 after
+// `factor`.
+template <bool kBf16>
+__device__ __forceinline__ uint4 QueryPiece(const Arguments& args, int64_t at, float factor) {
+  float x[8];
+  if (args.query_bf16) {
+    const uint4 v =
+        __ldg(reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(args.query) + at));
+    if constexpr (kBf16) return v;
+    const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[2 * i] = __uint_as_float(word[i] << 16),
+            x[2 * i + 1] = __uint_as_float(word[i] & 0xFFFF0000u);
+    }
+  } else {
+    const float4* p = reinterpret_cast<const float4*>(static_cast<const float*>(args.query) + at);
+    const float4 a = __ldg(p), b = __ldg(p + 1);
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+  }
+  if constexpr (kBf16) {
+    return make_uint4(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
+                      PackBf16(x[6], x[7]));
+  }
+  return make_uint4(PackF16(x[0] * factor, x[1] * factor), PackF16(x[2] * factor, x[3] * factor),
+                    PackF16(x[4] * factor, x[5] * factor), PackF16(x[6] * factor, x[7] * factor));
+}
+
+// Four threads bring one head. The latent part becomes f16 after division by a power of two of the
+// head's own.
+template <bool kBf16>
+__device__ __forceinline__ void LoadQuery(const Arguments& args, Small* small, uint32_t tiles,
+                                          int64_t row, int group) {
+  const int h = threadIdx.x >> 2, c = threadIdx.x & 3, head = group * kUnitHeads + h;
+  const bool real = head < args.heads;
+  const int64_t base = row * args.query_row + head * args.query_head;
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  float unit = 1.0f, factor = 1.0f;
+  if constexpr (!kBf16) {
+    float largest = 0.0f;
+    if (real && args.query_bf16) {
+      const uint16_t* q = static_cast<const uint16_t*>(args.query) + base;
+      __nv_bfloat162 m = __float2bfloat162_rn(0.0f);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const uint4 v = __ldg(reinterpret_cast<const uint4*>(q + (c + 4 * i) * 8));
+        const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          m = __hmax2(m, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&word[k])));
+      }
+      largest = fmaxf(__low2float(m), __high2float(m));
+    } else if (real) {
+      const float4* q =
+          reinterpret_cast<const float4*>(static_cast<const float*>(args.query) + base);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const float4 v = __ldg(q + c + 4 * i);
+        largest =
+            fmaxf(largest, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
+      }
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+    largest = largest == 0.0f ? 1.0f : fminf(fmaxf(largest, 8.7e-19f), 1.1e18f);
+    unit = __uint_as_float((__float_as_uint(largest) & 0x7F800000u) -
+                           (8u << 23));  // the largest lands in [256, 512)
+    factor = __uint_as_float(0x7F000000u - __float_as_uint(unit));
+  }
+  if (c == 0) small->query_unit[h] = unit;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int piece = c + 4 * i;  // latents 8 * piece ..: block of 128, half of it, chunk of 8
+    const int tile = (piece >> 4) + 4 * (piece >> 3 & 1), chunk = piece & 7;
+    const uint4 v = real ? QueryPiece<kBf16>(args, base + piece * 8, factor) : zero;
+    StoreShared(tiles + tile * kTile + h * 128 + ((chunk ^ (h & 7)) << 4), v);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int chunk = c + 4 * i;
+    const uint4 v =
+        real && args.has_rope ? QueryPiece<true>(args, base + kLatent + chunk * 8, 1.0f) : zero;
+    StoreShared(tiles + 8 * kTile + h * 128 + ((chunk ^ (h & 7)) << 4), v);
+  }
+}
+
+// ---------------------------------------------------------------- one chunk's arithmetic
+// What a thread of the multiplying warpgroups knows about itself. It holds heads head0 and head0 +
+// 8 in wgmma's order.
+struct MathThread {
+  int warpgroup, warp, lane, quad, head0;
+  __device__ __forceinline__ MathThread() {
+    const int warp_index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 5, 0);
+    warpgroup = warp_index >> 2, warp = warp_index & 3, lane = threadIdx.x & 31, quad = lane & 3;
+    head0 = warp * 16 + (lane >> 2);
+  }
+};
+
+// Scores of this warpgroup's 64 rows, softmax against the chunk's maximum, and the product with
+// kTiles tiles per warpgroup. On return `maximum` and `sum` (per head of the thread) are the
+// chunk's own; take(slice, values) has been called for each of the 2 * kTiles slices of 32 latents,
+// in order. kHeld: 64 x 64 results a warpgroup holds meanwhile.
+template <Format kFormat, int kParts, int kHeld, class FoldWith, class Take>
+__device__ __forceinline__ void Chunk(const Arguments& args, Small* small, uint32_t query,
+                                      uint32_t rows, const MathThread& me, int part, int it,
+                                      FoldWith&& fold_with, Take&& take) {
+  constexpr bool kBf16 = kFormat == Format::kBf16;
+  constexpr int kTiles = 4 / kParts;
+  const int parity = it & 1, w = me.warpgroup, r0 = me.head0, r1 = r0 + 8;
+  const uint32_t own = rows + w * 9 * kTile;
+  const uint64_t query_tile = TileDescriptor(query), row_tile = TileDescriptor(own);
+  float s[32];
+  // The rows were written by ordinary stores of other threads; the fence lets the tensor cores see
+  // them. It stands here and not with the writers, whose copies in flight it would wait for.
+  BarrierWait(&small->full[4], parity);
+  FenceAsync();
+  STRATA_MARK(0, it, 0);
+  MmaFence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    MmaScores<true>(s, query_tile + (8 * (kTile >> 4) + 2 * k),
+                    row_tile + (8 * (kTile >> 4) + 2 * k), k > 0);
+  }
+  MmaCommit();
+  MmaWait<0>();
+  if constexpr (!kBf16) {  // into the units of the f16 product
+    const float y0 = 1.0f / small->query_unit[r0], y1 = 1.0f / small->query_unit[r1];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 g =
+          *reinterpret_cast<const float2*>(&small->inverse_unit[w * 64 + 8 * j + 2 * me.quad]);
+      s[4 * j] *= g.x * y0, s[4 * j + 1] *= g.y * y0;
+      s[4 * j + 2] *= g.x * y1, s[4 * j + 3] *= g.y * y1;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    BarrierWait(&small->full[j], parity);
+    FenceAsync();
+    STRATA_MARK(0, it, 1 + j);
+    MmaFence();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const uint64_t step = static_cast<uint64_t>((j + 4 * h) * (kTile >> 4) + 2 * k);
+        MmaScores<kBf16>(s, query_tile + step, row_tile + step, 1);
+      }
+    }
+    MmaCommit();
+  }
+  MmaWait<0>();
+  STRATA_MARK(0, it, 5);
+  if (kParts > 1 && me.lane == 0) {  // steps whose values this CTA does not multiply
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j < part * kTiles || j >= (part + 1) * kTiles) BarrierArrive(&small->empty[j]);
+    }
+  }
+
+  const float scale0 = small->query_unit[r0] * args.scale_log2,
+              scale1 = small->query_unit[r1] * args.scale_log2;
+  float x0 = -INFINITY, x1 = -INFINITY;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 u = *reinterpret_cast<const float2*>(&small->unit[w * 64 + 8 * j + 2 * me.quad]);
+    const float2 l =
+        *reinterpret_cast<const float2*>(&small->log2_unit[w * 64 + 8 * j + 2 * me.quad]);
+    s[4 * j] = __fmaf_rn(s[4 * j] * u.x, scale0, l.x),
+          s[4 * j + 1] = __fmaf_rn(s[4 * j + 1] * u.y, scale0, l.y);
+    s[4 * j + 2] = __fmaf_rn(s[4 * j + 2] * u.x, scale1, l.x);
+    s[4 * j + 3] = __fmaf_rn(s[4 * j + 3] * u.y, scale1, l.y);
+    x0 = fmaxf(x0, fmaxf(s[4 * j], s[4 * j + 1]));
+    x1 = fmaxf(x1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
+  }
+#pragma unroll
+  for (int d = 1; d < 4; d <<= 1) {
+    x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, d));
+    x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, d));
+  }
+  if (me.quad == 0) small->maximum[w][r0] = x0, small->maximum[w][r1] = x1;
+  NamedSync(1, kMathThreads);
+  const float m0 = fmaxf(x0, small->maximum[1 - w][r0]), m1 = fmaxf(x1, small->maximum[1 - w][r1]);
+  const float e0 = m0 == -INFINITY ? 0.0f : m0, e1 = m1 == -INFINITY ? 0.0f : m1;
+  uint32_t weights[16];
+  float a0 = 0.0f, a1 = 0.0f;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float u0 = Exp2(s[4 * j] - e0), u1 = Exp2(s[4 * j + 1] - e0);
+    const float v0 = Exp2(s[4 * j + 2] - e1), v1 = Exp2(s[4 * j + 3] - e1);
+    if constexpr (kBf16) {
+      a0 += u0 + u1, a1 += v0 + v1;
+      weights[2 * j] = PackBf16(u0, u1), weights[2 * j + 1] = PackBf16(v0, v1);
+    } else {
+      const float2 g =
+          *reinterpret_cast<const float2*>(&small->inverse_unit[w * 64 + 8 * j + 2 * me.quad]);
+      a0 += u0 * g.x + u1 * g.y, a1 += v0 * g.x + v1 * g.y;
+      weights[2 * j] = PackF16(u0, u1), weights[2 * j + 1] = PackF16(v0, v1);
+    }
+  }
+#pragma unroll
+  for (int d = 1; d < 4; d <<= 1) {
+    a0 += __shfl_xor_sync(~0u, a0, d);
+    a1 += __shfl_xor_sync(~0u, a1, d);
+  }
+  if (me.quad == 0) small->sum[w][r0] = a0, small->sum[w][r1] = a1;
+  // The weights cross between the warpgroups through the RoPE tiles, which the scores have finished
+  // with. Writer and reader hold the same fragment, so it travels in lane order. Both halves are
+  // read back: every warpgroup multiplies rows 0..63 before rows 64..127, whichever it computed.
+  const uint32_t exchange = 8 * kTile + (threadIdx.x & 127) * 16;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    StoreShared(own + exchange + k * 2048, make_uint4(weights[4 * k], weights[4 * k + 1],
+                                                      weights[4 * k + 2], weights[4 * k + 3]));
+  }
+  NamedSync(2, kMathThreads);
+  uint32_t p0[16], p1[16];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const uint4 u = LoadShared(rows + exchange + k * 2048),
+                v = LoadShared(rows + 9 * kTile + exchange + k * 2048);
+    p0[4 * k] = u.x, p0[4 * k + 1] = u.y, p0[4 * k + 2] = u.z, p0[4 * k + 3] = u.w;
+    p1[4 * k] = v.x, p1[4 * k + 1] = v.y, p1[4 * k + 2] = v.z, p1[4 * k + 3] = v.w;
+  }
+  const float l0 = small->sum[0][r0] + small->sum[1][r0],
+              l1 = small->sum[0][r1] + small->sum[1][r1];
+  __syncwarp();
+  if (me.lane == 0) BarrierArrive(&small->empty[4]);
+  fold_with(m0, l0, m1, l1);
+  STRATA_MARK(0, it, 6);
+
+  // Slices of 32 latents, each from zero. Where registers allow, slice j + 1 runs while slice j is
+  // folded.
+  constexpr int kAhead = 1;
+  float x[1 + kAhead][16];
+  auto issue = [&](float(&y)[16], int j) {
+    const uint32_t at = rows + (part * kTiles + j / 2 + 4 * w) * kTile + (j & 1) * 64;
+    const uint64_t d0 = TileDescriptor(at), d1 = TileDescriptor(at + 9 * kTile);
+    MmaFence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) MmaValues<kBf16>(y, p0 + 4 * k, d0 + k * 128, k > 0);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) MmaValues<kBf16>(y, p1 + 4 * k, d1 + k * 128, 1);
+    MmaCommit();
+  };
+  if (kAhead) issue(x[0], 0);
+#pragma unroll
+  for (int j = 0; j < 2 * kTiles; ++j) {
+    if (j + kAhead < 2 * kTiles) {
+      issue(x[(j + kAhead) & kAhead], j + kAhead);
+      MmaWait<kAhead>();
+    } else {
+      MmaWait<0>();
+    }
+    if ((j & 1) && me.lane == 0) BarrierArrive(&small->empty[part * kTiles + j / 2]);
+    take(j, x[j & kAhead]);
+  }
+  STRATA_MARK(0, it, 7);
+}
+
+// ---------------------------------------------------------------- the kernel
+template <Format kFormat, int kCtas, int kChunks, int kParts>
+__global__ void __launch_bounds__(kThreads, 1)
+    SparseMlaKernel(const __grid_constant__ Arguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr bool kWalk = kCtas == 1;
+  constexpr int kTiles = 4 / kParts;
+  constexpr int kStage =
+      kLatent / kParts + 8;  // floats per head of a staged partial: 8 banks apart
+  static_assert(kWalk || kChunks * 64 * kStage * 4 <= 18 * kTile);
+  extern __shared__ char raw[];
+  char* shared = raw + ((1024 - (SharedAddress(raw) & 1023)) & 1023);
+  Small* small = reinterpret_cast<Small*>(shared + kOffsetSmall);
+  const int rank = kWalk ? 0 : static_cast<int>(blockIdx.x) % kCtas;
+  const int part = static_cast<int>(blockIdx.x) / kCtas % kParts;
+  const int unit = static_cast<int>(blockIdx.x) / kCtas / kParts;
+  const int group = unit % args.groups;
+  const int64_t row = unit / args.groups;
+  STRATA_MARK(0, 19, 1);
+
+  const int32_t* ids = args.ids + row * args.ids_stride;
+  const int32_t length = __ldg(args.lengths + row);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 5; ++i) BarrierInit(&small->full[i], 8), BarrierInit(&small->empty[i], 8);
+    small->last_column = -1;
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if constexpr (!kWalk) ClusterArriveRelaxed();
+  int chunks = (args.columns + kChunk - 1) / kChunk;
+  if (length < args.columns) {  // a short row: the columns behind its last valid id are not walked
+    int last = -1;
+    for (int c = threadIdx.x; c < args.columns; c += kThreads) {
+      if (static_cast<unsigned>(__ldg(ids + c)) < static_cast<unsigned>(length)) last = c;
+    }
+    last = __reduce_max_sync(~0u, last);
+    if ((threadIdx.x & 31) == 0) atomicMax(&small->last_column, last);
+    __syncthreads();
+    chunks = max(1, small->last_column / kChunk + 1);
+  }
+  const int chunk_limit = kWalk ? 1 << 30 : kChunks;
+
+  if (threadIdx.x >= kMathThreads) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    RowLoader<kFormat> loader{args,
+                              small,
+                              SharedAddress(shared + kOffsetRows),
+                              ids,
+                              args.block_table + __ldg(args.sequence + row) * args.table_stride,
+                              length,
+                              static_cast<int>(threadIdx.x - kMathThreads) >> 5,
+                              static_cast<int>(threadIdx.x) & 31,
+                              rank,
+                              kCtas,
+                              chunk_limit,
+                              chunks};
+    loader.Run(rank < chunks ? loader.Id(rank) : -1);
+    if constexpr (!kWalk) {
+      ClusterWait();
+      ClusterArrive(), ClusterWait();
+      ClusterArriveRelaxed(), ClusterWait();
+    }
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+  const MathThread me;
+  const int r0 = me.head0, r1 = r0 + 8;
+  const uint32_t query = SharedAddress(shared + kOffsetQuery),
+                 rows = SharedAddress(shared + kOffsetRows);
+  LoadQuery<kFormat == Format::kBf16>(args, small, query, row, group);
+  FenceAsync();
+  NamedSync(1, kMathThreads);
+
+  if constexpr (kWalk) {
+    float o[kTiles][32];
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) o[j][i] = 0.0f;
+    }
+    float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
+    for (int it = 0; it < chunks; ++it) {
+      Fold f0, f1;
+      Chunk<kFormat, kParts, kTiles * kChunks>(
+          args, small, query, rows, me, part, it,
+          [&](float cm0, float cl0, float cm1, float cl1) {
+            f0 = FoldStep(m0, l0, cm0, cl0), f1 = FoldStep(m1, l1, cm1, cl1);
+          },
+          [&](int j, float(&y)[16]) {
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+              float& z = o[j / 2][(j & 1) * 16 + i];
+              z = Folded(z, y[i], (i & 2) ? f1 : f0);
+            }
+          });
+    }
+    STRATA_MARK(0, 19, 0);
+    const float n0 = l0 > 0.0f ? 1.0f / l0 : 0.0f, n1 = l1 > 0.0f ? 1.0f / l1 : 0.0f;
+    const int h0 = group * kUnitHeads + r0, h1 = h0 + 8;
+    float* target =
+        args.out + row * args.out_row + h0 * args.out_head + 2 * me.quad + me.warpgroup * 64;
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float* p = target + (part * kTiles + j) * 128 + i * 8;
+        if (h0 < args.heads) {
+          *reinterpret_cast<float2*>(p) = make_float2(o[j][4 * i] * n0, o[j][4 * i + 1] * n0);
+        }
+        if (h1 < args.heads) {
+          *reinterpret_cast<float2*>(p + 8 * args.out_head) =
+              make_float2(o[j][4 * i + 2] * n1, o[j][4 * i + 3] * n1);
+        }
+      }
+    }
+    if (args.lse != nullptr && part == 0 && me.warpgroup == 0 && me.quad == 0) {
+      if (h0 < args.heads) args.lse[row * args.lse_row + h0] = NaturalLse(m0, l0);
+      if (h1 < args.heads) args.lse[row * args.lse_row + h1] = NaturalLse(m1, l1);
+    }
+  } else {
+    // CTA r folds heads r * kHeads .. of the unit. Every CTA lays its partial results over its row
+    // tiles and hands each owner its maxima and sums; the owner pulls the rest in 16-byte reads,
+    // beginning with its own rank so that the CTAs never queue on one, parks them over its query
+    // tiles and folds them in chunk order.
+    constexpr int kHeads = kUnitHeads / kCtas;
+    float o[kChunks][kTiles][32];
+    float m0[kChunks], m1[kChunks], l0[kChunks], l1[kChunks];
+#pragma unroll
+    for (int k = 0; k < kChunks; ++k) {
+      m0[k] = m1[k] = -INFINITY, l0[k] = l1[k] = 0.0f;
+      if (rank + k * kCtas < chunks) {
+        Chunk<kFormat, kParts, kTiles * kChunks>(
+            args, small, query, rows, me, part, k,
+            [&](float cm0, float cl0, float cm1, float cl1) {
+              m0[k] = cm0, l0[k] = cl0, m1[k] = cm1, l1[k] = cl1;
+            },
+            [&](int j, float(&y)[16]) {
+#pragma unroll
+              for (int i = 0; i < 16; ++i) o[k][j / 2][(j & 1) * 16 + i] = y[i];
+            });
+      } else {
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+          for (int i = 0; i < 32; ++i) o[k][j][i] = 0.0f;
+        }
+      }
+    }
+    STRATA_MARK(0, 19, 0);
+    ClusterWait();  // every CTA has started
+    NamedSync(1, kMathThreads);
+    float* stage = reinterpret_cast<float*>(shared + kOffsetRows);
+#pragma unroll
+    for (int k = 0; k < kChunks; ++k) {
+      if (me.warpgroup == 0 && me.quad == 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int head = h ? r1 : r0;
+          const uint32_t at = PeerAddress(
+              SharedAddress(&small->peer_facts[(k * kCtas + rank) * kHeads + head % kHeads]),
+              head / kHeads);
+          asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(at),
+                       "f"(h ? m1[k] : m0[k]), "f"(h ? l1[k] : l0[k])
+                       : "memory");
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          float* p =
+              stage + (k * 64 + r0) * kStage + j * 128 + me.warpgroup * 64 + i * 8 + 2 * me.quad;
+          *reinterpret_cast<float2*>(p) = make_float2(o[k][j][4 * i], o[k][j][4 * i + 1]);
+          *reinterpret_cast<float2*>(p + 8 * kStage) =
+              make_float2(o[k][j][4 * i + 2], o[k][j][4 * i + 3]);
+        }
+      }
+    }
+    STRATA_MARK(0, 19, 2);
+    ClusterArrive(), ClusterWait();
+    STRATA_MARK(0, 19, 4);
+    constexpr int kPieces = kLatent / kParts / 4;  // 16-byte pieces of a head's part
+#pragma unroll 1
+    for (int piece = threadIdx.x; piece < kHeads * kPieces; piece += kMathThreads) {
+      const int own_head = piece / kPieces, d = piece % kPieces * 4;
+      const int h = rank * kHeads + own_head, head = group * kUnitHeads + h;
+      float m = -INFINITY, l = 0.0f, y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+      for (int k = 0; k < kChunks; ++k) {
+        uint4 v[kCtas];
+#pragma unroll
+        for (int i = 0; i < kCtas; ++i) {
+          v[i] = LoadPeer(PeerAddress(SharedAddress(stage + (k * 64 + h) * kStage + d),
+                                      (rank + i) & (kCtas - 1)));
+        }
+#pragma unroll
+        for (int i = 0; i < kCtas; ++i) {
+          StoreShared(query + (((rank + i) & (kCtas - 1)) * kMathThreads + threadIdx.x) * 16, v[i]);
+        }
+#pragma unroll
+        for (int r = 0; r < kCtas; ++r) {
+          const float2 facts = small->peer_facts[(k * kCtas + r) * kHeads + own_head];
+          const Fold f = FoldStep(m, l, facts.x, facts.y);
+          const uint4 u = LoadShared(query + (r * kMathThreads + threadIdx.x) * 16);
+          y[0] = Folded(y[0], __uint_as_float(u.x), f),
+          y[1] = Folded(y[1], __uint_as_float(u.y), f);
+          y[2] = Folded(y[2], __uint_as_float(u.z), f),
+          y[3] = Folded(y[3], __uint_as_float(u.w), f);
+        }
+      }
+      const float n = l > 0.0f ? 1.0f / l : 0.0f;
+      if (head < args.heads) {
+        *reinterpret_cast<float4*>(args.out + row * args.out_row + head * args.out_head +
+                                   part * (kLatent / kParts) + d) =
+            make_float4(y[0] * n, y[1] * n, y[2] * n, y[3] * n);
+        if (args.lse != nullptr && part == 0 && d == 0)
+          args.lse[row * args.lse_row + head] = NaturalLse(m, l);
+      }
+    }
+    STRATA_MARK(0, 19, 5);
+    __syncwarp();
+    ClusterArriveRelaxed();
+    ClusterWait();  // no CTA leaves while a peer may still read it
+  }
+  STRATA_MARK(0, 19, 3);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+#error "sm_90 builds of this file need the architecture-specific target: 90a"
+#endif
+}
+
+}  // namespace strata::cuda::sm90

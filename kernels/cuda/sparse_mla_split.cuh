@@ -1,0 +1,62 @@
+// What the portable sparse attention kernels share: ids are cut into splits of fixed size, each
+// split leaves a partial result in the workspace, and a second kernel merges a row's splits in
+// order. The cut depends on the columns alone, so a row's answer does not depend on the batch.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/sparse_mla.h"
+
+namespace strata::cuda {
+
+constexpr int kSplitIds = 256;
+
+// Workspace: facts [rows][splits][heads], then results [rows][splits][heads][latent]. Facts:
+// maximum of the exponents (base 2) and the sum of 2^(exponent - maximum).
+struct SplitWorkspace {
+  float* results;
+  float2* facts;
+  int splits;
+};
+
+inline int SplitCount(int64_t columns) {
+  return static_cast<int>((columns + kSplitIds - 1) / kSplitIds);
+}
+size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, int64_t latent);
+SplitWorkspace TakeSplitWorkspace(const SparseMla& op);
+// Writes op.out and op.lse from the workspace.
+void MergeSplits(const SparseMla& op, const SplitWorkspace& workspace, cudaStream_t stream);
+
+// Where row `row`'s id in `column` lies; null when the id is not valid.
+__device__ __forceinline__ const std::byte* SelectedRow(const SparseMla& op, int64_t row,
+                                                        int64_t column) {
+  if (column >= op.ids.dim(1)) return nullptr;
+  const int32_t id = op.ids(row, column);
+  if (id < 0 || id >= op.lengths(row)) return nullptr;
+  const int64_t page = op.pages.block_table(op.rows.sequence(row), id / kPageCells);
+  return op.pages.base + page * op.pages.page_stride + id % kPageCells * op.pages.layout.RowBytes();
+}
+
+// Value d of a stored row, latent values first.
+__device__ __forceinline__ float StoredValue(const LatentLayout& layout, const std::byte* row,
+                                             int64_t d) {
+  if (layout.dtype == DType::kF32) return reinterpret_cast<const float*>(row)[d];
+  if (layout.dtype == DType::kBf16) return Bf16ToFloat(reinterpret_cast<const uint16_t*>(row)[d]);
+  if (d >= layout.latent) {
+    return Bf16ToFloat(reinterpret_cast<const uint16_t*>(row + layout.latent +
+                                                         layout.ScaleBytes())[d - layout.latent]);
+  }
+  const float* scales = reinterpret_cast<const float*>(row + layout.latent);
+  if (layout.dtype == DType::kInt8) return reinterpret_cast<const int8_t*>(row)[d] * scales[0];
+  return Fp8ToFloat(reinterpret_cast<const uint8_t*>(row)[d]) * scales[d / kFp8ScaleBlock];
+}
+
+__device__ __forceinline__ float QueryValue(const SparseMla& op, int64_t row, int64_t head,
+                                            int64_t d) {
+  const int64_t at = row * op.query.stride[0] + head * op.query.stride[1] + d;
+  return op.query.dtype == DType::kBf16
+             ? Bf16ToFloat(static_cast<const uint16_t*>(op.query.data)[at])
+             : static_cast<const float*>(op.query.data)[at];
+}
+
+}  // namespace strata::cuda

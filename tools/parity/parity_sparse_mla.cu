@@ -1,0 +1,154 @@
+// strata-parity: every sparse attention variant and every plan against the CPU op.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/sparse_mla_variants.h"
+#include "tools/parity/device_array.h"
+#include "tools/parity/parity.h"
+#include "tools/parity/sparse_mla_cases.h"
+
+namespace strata {
+
+namespace {
+
+// The case on the device.
+struct DeviceCase {
+  explicit DeviceCase(const SparseMlaCase& host)
+      : host(host),
+        query(host.query),
+        query_bf16(host.query_bf16),
+        cache(host.cache),
+        block_table(host.block_table),
+        sequence(host.sequence),
+        first_row(host.first_row),
+        ids(host.ids),
+        lengths(host.lengths),
+        out(host.out.size()),
+        lse(host.lse.size()) {}
+
+  // The op over rows [first, first + rows).
+  SparseMla Op(int64_t first, int64_t rows) const {
+    const SparseMlaShape& shape = host.shape;
+    const int64_t width = shape.latent + shape.rope, skip = first * shape.heads;
+    SparseMla op;
+    op.query =
+        shape.bf16_query
+            ? AnyView<3>(query_bf16.data() + skip * width, DType::kBf16, {rows, shape.heads, width})
+            : AnyView<3>(query.data() + skip * width, DType::kF32, {rows, shape.heads, width});
+    op.pages = {cache.data(), host.layout, host.layout.PageBytes(),
+                MakeView<const int32_t>(block_table.data(), {host.sequences, host.max_pages})};
+    op.rows = {MakeView<const int32_t>(sequence.data() + first, {rows}),
+               MakeView<const int32_t>(first_row.data(), {host.sequences + 1})};
+    op.ids = MakeView<const int32_t>(ids.data() + first * shape.columns, {rows, shape.columns});
+    op.lengths = MakeView<const int32_t>(lengths.data() + first, {rows});
+    op.scale = host.scale;
+    op.out = MakeView(out.data() + skip * shape.latent, {rows, shape.heads, shape.latent});
+    op.lse = MakeView(lse.data() + skip, {rows, shape.heads});
+    return op;
+  }
+
+  const SparseMlaCase& host;
+  DeviceArray<float> query;
+  DeviceArray<uint16_t> query_bf16;
+  DeviceArray<std::byte> cache;
+  DeviceArray<int32_t> block_table, sequence, first_row, ids, lengths;
+  DeviceArray<float> out, lse;
+};
+
+// Bounds of the relative error. bf16 weights of the softmax cost about 1.6e-3, and a query that is
+// rounded to bf16 as much again.
+double Bound(const SparseMlaShape& shape, const std::string& variant) {
+  if (variant == "simple") return 1e-5;
+  if (shape.dtype == DType::kBf16 && variant == "sm90") return shape.bf16_query ? 2.2e-3 : 3.2e-3;
+  return shape.bf16_query ? 1e-3 : 2e-3;
+}
+
+template <class Launch>
+int CheckOne(DeviceCase& device, const std::string& name, const std::string& bound_name, int runs,
+             uint64_t* hash, Launch&& launch) {
+  const SparseMlaCase& host = device.host;
+  const SparseMlaShape& shape = host.shape;
+  bool repeat = true, alone = true;
+  uint64_t first_hash = 0;
+  std::vector<float> out, lse;
+  for (int run = 0; run < runs; ++run) {
+    device.out.Poison(), device.lse.Poison();
+    launch(device.Op(0, shape.rows));
+    CheckParityCuda(cudaDeviceSynchronize());
+    out = device.out.Host(), lse = device.lse.Host();
+    const uint64_t h =
+        HashBytes(out.data(), out.size() * 4) ^ HashBytes(lse.data(), lse.size() * 4);
+    if (run == 0) first_hash = h;
+    repeat &= h == first_hash;
+  }
+  device.out.Poison(), device.lse.Poison();
+  for (int64_t row = 0; row < shape.rows; ++row) launch(device.Op(row, 1));
+  CheckParityCuda(cudaDeviceSynchronize());
+  const std::vector<float> alone_out = device.out.Host(), alone_lse = device.lse.Host();
+  alone = HashBytes(alone_out.data(), out.size() * 4) == HashBytes(out.data(), out.size() * 4) &&
+          HashBytes(alone_lse.data(), lse.size() * 4) == HashBytes(lse.data(), lse.size() * 4);
+  const SparseMlaDifference d = Compare(host, out, lse);
+  const bool same = *hash == 0 || *hash == first_hash;
+  *hash = first_hash;
+  const bool pass = repeat && alone && same && d.exact_empty && d.out <= Bound(shape, bound_name) &&
+                    d.lse <= 5e-3;
+  std::printf(
+      "%s sparse-mla %-14s %-4s %s query, %3ld heads, %4ld ids, rope %2ld: error %.2e, lse %.1e, "
+      "hash %016llx%s%s%s%s\n",
+      pass ? "PASS" : "FAIL", name.c_str(), DTypeName(shape.dtype),
+      shape.bf16_query ? "bf16" : "fp32", static_cast<long>(shape.heads),
+      static_cast<long>(shape.columns), static_cast<long>(shape.rope), d.out, d.lse,
+      static_cast<unsigned long long>(first_hash), repeat ? "" : " NOT REPEATABLE",
+      alone ? "" : " ALONE DIFFERS", same ? "" : " PLANS DIFFER",
+      d.exact_empty ? "" : " EMPTY ROWS WRONG");
+  std::fflush(stdout);
+  return pass ? 0 : 1;
+}
+
+}  // namespace
+
+int ParitySparseMla(bool small) {
+  cudaDeviceProp properties;
+  CheckParityCuda(cudaGetDeviceProperties(&properties, 0));
+  const int sm = properties.major * 10 + properties.minor;
+  const std::unique_ptr<Backend> cpu = MakeCpuBackend(0);
+  std::vector<SparseMlaShape> shapes;
+  for (DType dtype : {DType::kFp8E4M3, DType::kInt8, DType::kBf16}) {
+    if (small) {
+      shapes.push_back({.dtype = dtype, .heads = 8, .columns = 300});
+      continue;
+    }
+    shapes.push_back({.dtype = dtype, .heads = 64, .columns = 2048});
+    shapes.push_back({.dtype = dtype, .heads = 128, .columns = 2051, .bf16_query = false});
+    shapes.push_back({.dtype = dtype, .heads = 24, .columns = 1000, .rope = 0});
+  }
+  int failures = 0;
+  const int runs = small ? 1 : 20;
+  for (const SparseMlaShape& shape : shapes) {
+    const SparseMlaCase host = MakeSparseMlaCase(shape, 7 + shape.columns, cpu->DefaultStream());
+    DeviceCase device(host);
+    for (const cuda::SparseMlaVariant* variant : cuda::kSparseMlaVariants) {
+      if (!variant->Supports(device.Op(0, shape.rows), sm)) continue;
+      uint64_t hash = 0;
+      DeviceArray<std::byte> workspace(
+          variant->WorkspaceBytes(shape.rows, shape.heads, shape.columns, shape.latent));
+      failures += CheckOne(device, variant->name, variant->name, runs, &hash, [&](SparseMla op) {
+        op.workspace = MakeView(workspace.data(), {static_cast<int64_t>(workspace.size())});
+        variant->Run(op, nullptr);
+      });
+      if (variant != &cuda::kSparseMlaSm90) continue;
+      for (const cuda::SparseMlaPlan& plan : cuda::SparseMlaPlans()) {
+        if (!cuda::SparseMlaPlanFits(plan, shape.columns)) continue;
+        const std::string name = "sm90 " + std::to_string(plan.ctas) + "x" +
+                                 std::to_string(plan.chunks) + "/" + std::to_string(plan.parts);
+        failures +=
+            CheckOne(device, name, variant->name, small ? 1 : 3, &hash,
+                     [&](const SparseMla& op) { cuda::RunSparseMlaSm90(op, plan, nullptr); });
+      }
+    }
+  }
+  return failures;
+}
+
+}  // namespace strata
