@@ -60,6 +60,12 @@ ChatTemplate ChatTemplate::DeepseekV32() {
   return ChatTemplate(std::move(impl));
 }
 
+bool ChatTemplate::Exists(const std::filesystem::path& directory, const std::string& model_type) {
+  std::error_code error;
+  return std::filesystem::exists(directory / "chat_template.jinja", error) || model_type == "deepseek_v32" ||
+         !TemplateOfConfig(directory / "tokenizer_config.json").empty();
+}
+
 ChatTemplate ChatTemplate::Load(const std::filesystem::path& directory, const std::string& model_type) {
   const std::filesystem::path file = directory / "chat_template.jinja";
   std::error_code error;

@@ -30,6 +30,8 @@ class ChatTemplate {
   // else the built-in DeepSeek-V3.2 encoding when `model_type` is "deepseek_v32", else Fail(kModelFile) that says how to
   // use --raw. Unsupported syntax: Fail(kModelFile) naming line and feature, never another model's format.
   static ChatTemplate Load(const std::filesystem::path& directory, const std::string& model_type);
+  // Whether Load would find a template, readable or not.
+  static bool Exists(const std::filesystem::path& directory, const std::string& model_type);
   static ChatTemplate FromSource(const std::string& jinja, const std::string& file_name);
   static ChatTemplate DeepseekV32();
 

@@ -54,8 +54,12 @@ std::string ByteText(size_t bytes) {
 }
 
 std::filesystem::path ModelDirectory(const Options& options, const char* program) {
-  if (!options.model.empty()) return options.model;
   std::error_code error;
+  if (!options.model.empty()) {
+    if (std::filesystem::is_directory(options.model, error)) return options.model;
+    Fail(ErrorCode::kUsage, fmt::format("--model {} is not a folder; a model is a folder with config.json, safetensors and "
+                                        "tokenizer.json", options.model));
+  }
   const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path folder = error ? std::filesystem::path(program).parent_path() : executable.parent_path();
   const std::filesystem::path candidates[] = {std::filesystem::path(STRATA_SOURCE_DIR) / "models" / "tiny-glm-dsa",
@@ -67,11 +71,6 @@ std::filesystem::path ModelDirectory(const Options& options, const char* program
 }
 
 ModelConfig LoadConfig(const Options& options, const std::filesystem::path& directory) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(directory, error)) {
-    Fail(ErrorCode::kUsage, fmt::format("--model {} is not a folder; a model is a folder with config.json, safetensors and "
-                                        "tokenizer.json", directory.string()));
-  }
   ModelConfig config = LoadModelConfig(directory);
   if (options.rope_scaling == "none" && options.rope_scale != 1.0) {
     Fail(ErrorCode::kUsage, fmt::format("--rope-scale {} needs --rope-scaling yarn", options.rope_scale));
@@ -93,6 +92,8 @@ Session::Session(const Options& options, const std::filesystem::path& directory)
     if (tokenizer.bos()) chat->SetVariable("bos_token", tokenizer.TokenBytes(*tokenizer.bos()));
     if (tokenizer.eos()) chat->SetVariable("eos_token", tokenizer.TokenBytes(*tokenizer.eos()));
   } catch (const Error& error) {
+    // No template is a fact about the model; one that cannot be read is a fault unless the prompt is raw.
+    if (ChatTemplate::Exists(directory, config.model_type) && !options.raw) throw;
     chat_missing = error.what();
   }
   backend = MakeCpuBackend(options.threads);

@@ -1,0 +1,236 @@
+// The program as users meet it: stdout, stderr, exit codes, bad input.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "models/checkpoint.h"
+#include "models/json.h"
+
+namespace strata {
+namespace {
+
+const std::filesystem::path kModel = std::filesystem::path(STRATA_SOURCE_DIR) / "models" / "tiny-glm-dsa";
+const std::filesystem::path kGolden = std::filesystem::path(STRATA_SOURCE_DIR) / "tests" / "golden";
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+class Cli : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "strata-cli-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // Runs `strata ARGUMENTS` through the shell.
+  Result Run(const std::string& arguments, const std::string& input = "/dev/null") {
+    const std::string program = std::string(STRATA_BINARY_DIR) + "/tools/strata";
+    const std::string command = "'" + program + "' " + arguments + " <'" + input + "' >'" + (folder_ / "out").string() + "' 2>'" + (folder_ / "err").string() + "'";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Read("out"), Read("err")};
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream stream(folder_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).string();
+  }
+  // A copy of the shipped model whose files are links, but for those the test replaces.
+  std::filesystem::path LinkedModel() {
+    const std::filesystem::path copy = folder_ / "model";
+    std::filesystem::create_directory(copy);
+    for (const auto& entry : std::filesystem::directory_iterator(kModel)) std::filesystem::create_symlink(entry.path(), copy / entry.path().filename());
+    return copy;
+  }
+  void Replace(const std::filesystem::path& file, const std::string& text) {
+    std::filesystem::remove(file);
+    std::ofstream(file, std::ios::binary) << text;
+  }
+  // One line on stderr with these words, nothing on stdout, the given exit code.
+  void ExpectFailure(const Result& result, int code, const std::vector<std::string>& words) {
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    for (const std::string& word : words) EXPECT_NE(result.err.find(word), std::string::npos) << word << " not in: " << result.err;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Cli, TheAnswerAloneGoesToStdout) {
+  const Result result = Run("--prompt 'Who are you?' --temp 0");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out, "I am a very small language model with sparse attention. I can continue technical prose, define words, describe programs and look up facts in a long text.\n");
+}
+
+TEST_F(Cli, PromptsComeFromFlagsFilesAndStdin) {
+  const std::string file = Write("prompt", "Who are you?");
+  const std::string answer = Run("--prompt 'Who are you?' --temp 0").out;
+  EXPECT_EQ(Run("--file '" + file + "' --temp 0").out, answer);
+  EXPECT_EQ(Run("--temp 0", file).out, answer);
+}
+
+TEST_F(Cli, FindsAFactInALongTextAndShowsWhereItLooked) {
+  const std::string text = (std::filesystem::path(STRATA_SOURCE_DIR) / "tools" / "examples" / "long.txt").string();
+  const Result result = Run("--file '" + text + "' --prompt 'What is the access code for Silver Falcon?' --temp 0 --timings --trace-selection");
+  EXPECT_EQ(result.out, "The access code for Silver Falcon is 48213.\n");
+  for (const char* word : {"prefill", "decode", "scan", "select", "attend", "rest", "layer  0", "margin at the boundary", "ties"}) {
+    EXPECT_NE(result.err.find(word), std::string::npos) << word;
+  }
+}
+
+TEST_F(Cli, JsonHoldsTextUsageAndTimingsThatSum) {
+  const Result result = Run("--prompt 'Who are you?' --temp 0 --json -n 5");
+  const auto json = ParseJson(result.out, "stdout");
+  EXPECT_EQ(json["finish_reason"], "length");
+  EXPECT_EQ(json["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 11);
+  const auto& decode = json["timings"]["decode"];
+  const double parts = decode["scan_seconds"].get<double>() + decode["select_seconds"].get<double>() + decode["attend_seconds"].get<double>() + decode["rest_seconds"].get<double>();
+  EXPECT_NEAR(parts, decode["seconds"].get<double>(), 0.05 * decode["seconds"].get<double>() + 1e-9);
+}
+
+TEST_F(Cli, SamplingIsReproducibleBySeed) {
+  const std::string base = "--raw --prompt 'The Linux kernel is' -n 20 --temp 1 ";
+  const std::string first = Run(base + "--seed 5").out;
+  EXPECT_EQ(Run(base + "--seed 5 --threads 1").out, first);
+  EXPECT_NE(Run(base + "--seed 6").out, first);
+}
+
+TEST_F(Cli, LogitsFilesHoldWhatTheReferenceSays) {
+  const Checkpoint golden = Checkpoint::OpenFile(kGolden / "glm_moe_dsa" / "golden.safetensors");
+  const TensorRef& ids = *golden.Find("input_ids");
+  std::string list;
+  for (int i = 0; i < 20; ++i) list += std::to_string(reinterpret_cast<const int32_t*>(ids.data)[i]) + " ";
+  const std::string out = (folder_ / "logits.safetensors").string();
+  const Result result = Run("logits --model '" + (kGolden / "glm_moe_dsa").string() + "' --ids-file '" + Write("ids", list) + "' --out '" + out + "'");
+  // The fixture has no tokenizer: that is said, by name.
+  ExpectFailure(result, 1, {"tokenizer.json does not exist"});
+  const Result shipped = Run("logits --ids 0,5,17,3 --out '" + out + "'");
+  EXPECT_EQ(shipped.code, 0) << shipped.err;
+  const Checkpoint file = Checkpoint::OpenFile(out);
+  EXPECT_EQ(file.Find("logits")->shape, (std::vector<int64_t>{4, 4096}));
+  EXPECT_EQ(file.Find("topk.0")->shape, (std::vector<int64_t>{4, 256}));
+  EXPECT_EQ(file.Find("topk.2"), nullptr);  // a shared layer selects nothing itself
+  const int32_t* selected = reinterpret_cast<const int32_t*>(file.Find("topk.5")->data);
+  EXPECT_EQ(std::vector<int32_t>(selected + 3 * 256, selected + 3 * 256 + 5), (std::vector<int32_t>{0, 1, 2, 3, -1}));
+}
+
+TEST_F(Cli, PlanPrintsEveryPartAndTheLargestContext) {
+  const auto json = ParseJson(Run("plan --context 8K --json").out, "plan");
+  EXPECT_EQ(json["context"], 8192);
+  EXPECT_EQ(json["latent_cache_bytes"], 8192 * 1152 * 6);
+  EXPECT_EQ(json["index_key_cache_bytes"], 8192 * 256 * 4);
+  EXPECT_EQ(json["total_bytes"].get<int64_t>(), json["weight_bytes"].get<int64_t>() + json["latent_cache_bytes"].get<int64_t>() + json["index_key_cache_bytes"].get<int64_t>() +
+                                                    json["activation_bytes"].get<int64_t>() + json["score_scratch_bytes"].get<int64_t>() + json["step_input_bytes"].get<int64_t>());
+  EXPECT_NE(Run("plan --context 8K").out.find("largest context that fits"), std::string::npos);
+}
+
+TEST_F(Cli, HelpIsGroupedAndVersionNamesTheKernels) {
+  const Result help = Run("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* word : {"Model:", "Prompt:", "Sampling", "Output:", "--kv", "--trace-selection", "STRATA_TOPK_SPLIT", "logits", "plan"}) {
+    EXPECT_NE(help.out.find(word), std::string::npos) << word;
+  }
+  const Result version = Run("--version --verbose");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_NE(version.out.find("STRATA_SCORES_HALVE"), std::string::npos);
+}
+
+TEST_F(Cli, WrongFlagsAreOneLineAndExitCode2) {
+  ExpectFailure(Run("--prompt x --temp -1"), 2, {"--temp", "-1"});
+  ExpectFailure(Run("--prompt x --threads 0"), 2, {"--threads"});
+  ExpectFailure(Run("--prompt x --threads 99999999999999999999"), 2, {"--threads"});
+  ExpectFailure(Run("--prompt x --max-context 12Q"), 2, {"12Q"});
+  ExpectFailure(Run("--prompt x -n -4"), 2, {"-4"});
+  ExpectFailure(Run("--prompt x --kv fp16"), 2, {"fp16", "bf16"});
+  ExpectFailure(Run("--prompt x --top-p 0"), 2, {"--top-p"});
+  ExpectFailure(Run("--no-such-flag"), 2, {"no-such-flag"});
+  ExpectFailure(Run("--prompt x --chat --raw"), 2, {"--raw"});
+  ExpectFailure(Run("--prompt x --logit-bias 5"), 2, {"--logit-bias", "TOKEN=BIAS"});
+  ExpectFailure(Run("--prompt x --rope-scaling ntk"), 2, {"ntk"});
+  ExpectFailure(Run("--prompt x --rope-scale 4"), 2, {"--rope-scaling yarn"});
+  ExpectFailure(Run("--prompt x --max-context 1M"), 2, {"131072", "--rope-scale 8"});
+  ExpectFailure(Run("--prompt ''"), 2, {"empty"});
+  ExpectFailure(Run("--model /no/such/folder --prompt x"), 2, {"/no/such/folder"});
+  ExpectFailure(Run("logits --ids 5,x --out /dev/null"), 2, {"'x'"});
+  ExpectFailure(Run("logits --ids 5000 --out /dev/null"), 2, {"5000", "4096"});
+  ExpectFailure(Run("logits --ids 5"), 2, {"--out"});
+}
+
+TEST_F(Cli, SwitchesTakeZeroOrOne) {
+  setenv("STRATA_TOPK_SPLIT", "maybe", 1);
+  ExpectFailure(Run("--prompt x"), 2, {"STRATA_TOPK_SPLIT=maybe"});
+  setenv("STRATA_TOPK_SPLIT", "1", 1);
+  EXPECT_EQ(Run("--prompt 'Who are you?' --temp 0 -n 2").code, 0);
+  unsetenv("STRATA_TOPK_SPLIT");
+}
+
+TEST_F(Cli, PromptsThatDoNotFitAreRefusedWithBothNumbers) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "word ";
+  ExpectFailure(Run("--max-context 300 --file '" + Write("long", text) + "'"), 1, {"the prompt has", "tokens", "300"});
+}
+
+TEST_F(Cli, BytesThatAreNoTextAreReadAndAnswered) {
+  const Result result = Run("--raw -n 3 --temp 0 --file '" + Write("bytes", std::string("\xff\xfe\x00 caf\xc3", 10)) + "'");
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+TEST_F(Cli, StretchedPositionsStillFindTheFact) {
+  const std::string text = (std::filesystem::path(STRATA_SOURCE_DIR) / "tools" / "examples" / "long.txt").string();
+  const Result result = Run("--rope-scaling yarn --rope-scale 2 --max-context 200K --file '" + text + "' --prompt 'What is the access code for Silver Falcon?' --temp 0 -n 30");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("Silver Falcon"), std::string::npos);
+}
+
+TEST_F(Cli, DamagedModelsAreNamed) {
+  const std::filesystem::path model = LinkedModel();
+  const std::string flags = "--model '" + model.string() + "' --prompt x";
+  Replace(model / "config.json", "{\"model_type\": \"llama\"}");
+  ExpectFailure(Run(flags), 1, {"model_type", "llama", "deepseek_v32, glm_moe_dsa"});
+  std::string config = ReadTextFile(kModel / "config.json");
+  config.replace(config.find("\"hidden_size\": 256"), 18, "\"hidden_size\": 512");
+  Replace(model / "config.json", config);
+  ExpectFailure(Run(flags), 1, {"model.embed_tokens.weight is [4096, 256]", "[4096, 512]"});
+  std::filesystem::remove(model / "config.json");
+  ExpectFailure(Run(flags), 1, {"config.json does not exist"});
+  std::filesystem::create_symlink(kModel / "config.json", model / "config.json");
+
+  const std::string shard = ReadTextFile(kModel / "model-00002-of-00002.safetensors");
+  Replace(model / "model-00002-of-00002.safetensors", shard.substr(0, shard.size() / 2));
+  ExpectFailure(Run(flags), 1, {"model-00002-of-00002.safetensors", "truncated"});
+  std::filesystem::remove(model / "model-00002-of-00002.safetensors");
+  ExpectFailure(Run(flags), 1, {"model-00002-of-00002.safetensors", "not in"});
+  std::string poisoned = shard;
+  const size_t data = 8 + static_cast<size_t>(*reinterpret_cast<const uint64_t*>(poisoned.data()));
+  for (size_t i = data + (data % 2); i + 1 < poisoned.size(); i += 2) poisoned[i] = '\xc0', poisoned[i + 1] = '\x7f';
+  Replace(model / "model-00002-of-00002.safetensors", poisoned);
+  ExpectFailure(Run(flags), 1, {"not numbers"});
+  std::filesystem::remove(model / "model-00002-of-00002.safetensors");
+  std::filesystem::create_symlink(kModel / "model-00002-of-00002.safetensors", model / "model-00002-of-00002.safetensors");
+
+  Replace(model / "tokenizer.json", "{\"model\": {\"type\": \"WordPiece\"}}");
+  ExpectFailure(Run(flags), 1, {"tokenizer.json", "WordPiece"});
+  std::filesystem::remove(model / "tokenizer.json");
+  std::filesystem::create_symlink(kModel / "tokenizer.json", model / "tokenizer.json");
+  Replace(model / "chat_template.jinja", "{% include 'other' %}");
+  ExpectFailure(Run(flags + " --chat"), 1, {"chat_template.jinja line 1", "include"});
+}
+
+}  // namespace
+}  // namespace strata
