@@ -23,10 +23,14 @@ int64_t CellsNeeded(const Sequence& sequence, int64_t max_context) {
 
 const char* FinishReasonName(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kCancelled: return "cancelled";
-    case FinishReason::kError: return "error";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
   }
   return "unknown";
 }
@@ -46,21 +50,28 @@ RequestId Engine::Submit(Request request, TokenCallback callback) {
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) Fail(ErrorCode::kUsage, "the prompt is empty; give at least one token");
   if (prompt >= limit) {
-    Fail(ErrorCode::kCapacity, fmt::format("the prompt has {} tokens, a context of {} has room for {} and one answer "
-                                           "token; shorten it or raise --max-context", prompt, limit, limit - 1));
+    Fail(ErrorCode::kCapacity,
+         fmt::format("the prompt has {} tokens, a context of {} has room for {} and one answer "
+                     "token; shorten it or raise --max-context",
+                     prompt, limit, limit - 1));
   }
   for (int32_t token : request.prompt) {
     if (token < 0 || token >= geometry.vocabulary) {
-      Fail(ErrorCode::kUsage, fmt::format("token id {} is outside the vocabulary of {}", token, geometry.vocabulary));
+      Fail(ErrorCode::kUsage,
+           fmt::format("token id {} is outside the vocabulary of {}", token, geometry.vocabulary));
     }
   }
-  if (request.max_tokens < 0) Fail(ErrorCode::kUsage, fmt::format("max_tokens is {}, 0 or more is accepted", request.max_tokens));
+  if (request.max_tokens < 0)
+    Fail(ErrorCode::kUsage,
+         fmt::format("max_tokens is {}, 0 or more is accepted", request.max_tokens));
   ValidateSampling(request.sampling, geometry.vocabulary);
   auto sequence = std::make_unique<Sequence>(next_id_, std::move(request), std::move(callback));
   const int64_t needed = PagesFor(CellsNeeded(*sequence, limit));
   if (needed > runner_.pages().pages()) {
-    Fail(ErrorCode::kCapacity, fmt::format("the request needs {} cache pages, the cache has {}; lower max_tokens or give "
-                                           "the cache more pages", needed, runner_.pages().pages()));
+    Fail(ErrorCode::kCapacity,
+         fmt::format("the request needs {} cache pages, the cache has {}; lower max_tokens or give "
+                     "the cache more pages",
+                     needed, runner_.pages().pages()));
   }
   waiting_.push_back(std::move(sequence));
   return next_id_++;
@@ -117,7 +128,9 @@ void Engine::Admit() {
 
 void Engine::Release(Sequence& sequence, bool keep_prefix) {
   if (keep_prefix && runner_.options().prefix_reuse && sequence.cells > 0) {
-    prefixes_.Insert(std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(sequence.cells)), sequence.pages);
+    prefixes_.Insert(
+        std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(sequence.cells)),
+        sequence.pages);
   }
   for (int32_t page : sequence.pages) runner_.pages().Release(page);
   sequence.pages.clear();
@@ -131,29 +144,35 @@ void Engine::Finish(Sequence& sequence, TokenEvent event) {
 }
 
 void Engine::DropFinished() {
-  std::erase_if(running_, [](const std::unique_ptr<Sequence>& sequence) { return sequence->slot < 0; });
+  std::erase_if(running_,
+                [](const std::unique_ptr<Sequence>& sequence) { return sequence->slot < 0; });
 }
 
 // Takes the next token of a sequence whose known tokens are all in the cache.
 void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits) {
   const Sampled sampled = sequence.sampler.Sample(logits, runner_.backend().DefaultStream());
-  TokenEvent event{.id = sequence.id, .cached_tokens = sequence.cached_tokens, .finish = {}, .error = {}};
+  TokenEvent event{
+      .id = sequence.id, .cached_tokens = sequence.cached_tokens, .finish = {}, .error = {}};
   if (sampled.token < 0) {
     event.finish = FinishReason::kError;
-    event.error = "the model's logits are not numbers (NaN or -infinity everywhere); the weights or the cache are damaged";
+    event.error =
+        "the model's logits are not numbers (NaN or -infinity everywhere); the weights or the "
+        "cache are damaged";
     return Finish(sequence, event);
   }
   event.token = sampled.token;
   event.logprob = sampled.logprob;
   const std::vector<int32_t>& stops = sequence.request.stop_tokens;
-  if (!sequence.request.ignore_eos && std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
+  if (!sequence.request.ignore_eos &&
+      std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
     event.finish = FinishReason::kStop;
     return Finish(sequence, event);
   }
   sequence.tokens.push_back(sampled.token);
   sequence.sampler.Accept(sampled.token);
   const int64_t limit = runner_.options().max_context;
-  if ((sequence.request.max_tokens > 0 && sequence.answer_tokens() >= sequence.request.max_tokens) ||
+  if ((sequence.request.max_tokens > 0 &&
+       sequence.answer_tokens() >= sequence.request.max_tokens) ||
       static_cast<int64_t>(sequence.tokens.size()) >= limit) {
     event.finish = FinishReason::kLength;
     return Finish(sequence, event);
@@ -164,7 +183,8 @@ void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits) {
 bool Engine::Step() {
   for (std::unique_ptr<Sequence>& sequence : running_) {
     if (sequence->cancelled) {
-      Finish(*sequence, TokenEvent{.id = sequence->id, .finish = FinishReason::kCancelled, .error = {}});
+      Finish(*sequence,
+             TokenEvent{.id = sequence->id, .finish = FinishReason::kCancelled, .error = {}});
     }
   }
   DropFinished();
@@ -173,7 +193,8 @@ bool Engine::Step() {
 
   std::vector<ScheduledSequence> scheduled;
   for (const std::unique_ptr<Sequence>& sequence : running_) {
-    scheduled.push_back({static_cast<int64_t>(sequence->tokens.size()) - sequence->cells, sequence->decoding()});
+    scheduled.push_back(
+        {static_cast<int64_t>(sequence->tokens.size()) - sequence->cells, sequence->decoding()});
   }
   const std::vector<StepShare> shares = PlanStep(scheduled, runner_.options().chunk);
   std::vector<StepGroup> groups;
@@ -181,11 +202,13 @@ bool Engine::Step() {
   int64_t rows = 0;
   for (const StepShare& share : shares) {
     const Sequence& sequence = *running_[share.sequence];
-    const bool complete = sequence.cells + share.tokens == static_cast<int64_t>(sequence.tokens.size());
+    const bool complete =
+        sequence.cells + share.tokens == static_cast<int64_t>(sequence.tokens.size());
     groups.push_back(StepGroup{.slot = sequence.slot,
                                .first_position = sequence.cells,
                                .tokens = std::span<const int32_t>(sequence.tokens)
-                                             .subspan(static_cast<size_t>(sequence.cells), static_cast<size_t>(share.tokens)),
+                                             .subspan(static_cast<size_t>(sequence.cells),
+                                                      static_cast<size_t>(share.tokens)),
                                .pages = sequence.pages,
                                .logit_rows = complete ? 1 : 0});
     prefill = prefill || !scheduled[share.sequence].decoding;
@@ -201,7 +224,8 @@ bool Engine::Step() {
     Sequence& sequence = *running_[shares[i].sequence];
     sequence.cells += shares[i].tokens;
     if (groups[i].logit_rows == 0) continue;
-    Emit(sequence, MakeView(static_cast<const float*>(output.logits.row(logit_row)), {output.logits.dim(1)}));
+    Emit(sequence,
+         MakeView(static_cast<const float*>(output.logits.row(logit_row)), {output.logits.dim(1)}));
     ++logit_row;
   }
   clock.Stop();

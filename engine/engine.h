@@ -13,7 +13,8 @@
 
 namespace strata {
 
-// Work done so far. A step that reads any prompt tokens counts as prefill with all its rows; others as decode.
+// Work done so far. A step that reads any prompt tokens counts as prefill with all its rows; others
+// as decode.
 struct EngineStats {
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
@@ -22,14 +23,16 @@ struct EngineStats {
   StageClock decode;
 };
 
-// One owner thread calls everything. A request's tokens do not depend on its neighbours, the chunk, or prefix reuse.
+// One owner thread calls everything. A request's tokens do not depend on its neighbours, the chunk,
+// or prefix reuse.
 class Engine {
  public:
   Engine(const Model& model, Backend& backend, const EngineOptions& options);
   ~Engine();
 
-  // Fail(kUsage) for an empty prompt, a token outside the vocabulary or a sampling value out of range; Fail(kCapacity)
-  // for a prompt that leaves no room for a token, naming both numbers. Otherwise the request waits for a slot.
+  // Fail(kUsage) for an empty prompt, a token outside the vocabulary or a sampling value out of
+  // range; Fail(kCapacity) for a prompt that leaves no room for a token, naming both numbers.
+  // Otherwise the request waits for a slot.
   RequestId Submit(Request request, TokenCallback callback);
   // The sequence ends before the next step and its pages are free then. Unknown ids are ignored.
   void Cancel(RequestId id);

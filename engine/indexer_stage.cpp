@@ -14,11 +14,14 @@ View<T, 1> Range(const View<T, 1>& view, const RowBlock& block) {
 
 }  // namespace
 
-void IndexerStage::Append(const StepInput& step, const View<const float, 2>& keys, const View<const float, 2>& gate,
-                          const View<const float, 2>& ape, StepContext& context) const {
+void IndexerStage::Append(const StepInput& step, const View<const float, 2>& keys,
+                          const View<const float, 2>& gate, const View<const float, 2>& ape,
+                          StepContext& context) const {
   const KeyPages pages = context.keys.Pages(layer_, step.block_table);
   if (geometry_->index_kpool == 1) {
-    Run(WriteIndexKeys{.keys = keys, .rows = step.row_map, .positions = step.positions, .pages = pages},
+    Run(
+        WriteIndexKeys{
+            .keys = keys, .rows = step.row_map, .positions = step.positions, .pages = pages},
         context.stream);
   } else {
     Run(WritePooledKeys{.keys = keys,
@@ -33,8 +36,8 @@ void IndexerStage::Append(const StepInput& step, const View<const float, 2>& key
 }
 
 void IndexerStage::Select(const StepInput& step, const View<const float, 3>& query,
-                          const View<const float, 2>& weights, SelectionGraph& graph, const Selection& selection,
-                          StepContext& context) const {
+                          const View<const float, 2>& weights, SelectionGraph& graph,
+                          const Selection& selection, StepContext& context) const {
   for (const RowBlock& block : step.blocks) {
     const size_t mark = context.scratch.used();
     const int64_t rows = block.end - block.begin;
@@ -51,7 +54,8 @@ void IndexerStage::Select(const StepInput& step, const View<const float, 3>& que
     }
     const size_t workspace_bytes =
         TopkSelect::WorkspaceBytes(rows, block.candidates, geometry_->index_topk, context.stream);
-    View<std::byte, 1> workspace = context.scratch.Take<std::byte>({static_cast<int64_t>(workspace_bytes)});
+    View<std::byte, 1> workspace =
+        context.scratch.Take<std::byte>({static_cast<int64_t>(workspace_bytes)});
     const View<int32_t, 2> ids = selection.ids.Rows(block.begin, block.end);
     const View<int32_t, 1> counts = Range(selection.counts, block);
     {

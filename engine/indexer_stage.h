@@ -1,4 +1,5 @@
-// The indexer of one MLA layer: scores every visible candidate of every row, or reuses an earlier layer's selection.
+// The indexer of one MLA layer: scores every visible candidate of every row, or reuses an earlier
+// layer's selection.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,18 @@ class IndexerStage {
 
   Mode mode() const { return mode_; }
 
-  // Appends the step's keys [rows, dim] (for pooled keys also their pooling logits `gate` and the places' `ape`).
-  void Append(const StepInput& step, const View<const float, 2>& keys, const View<const float, 2>& gate,
-              const View<const float, 2>& ape, StepContext& context) const;
+  // Appends the step's keys [rows, dim] (for pooled keys also their pooling logits `gate` and the
+  // places' `ape`).
+  void Append(const StepInput& step, const View<const float, 2>& keys,
+              const View<const float, 2>& gate, const View<const float, 2>& ape,
+              StepContext& context) const;
 
-  // Scores and selects block by block, so that the score matrix stays inside its budget. Rows that see no more
-  // candidates than they may select take all of them unscored.
+  // Scores and selects block by block, so that the score matrix stays inside its budget. Rows that
+  // see no more candidates than they may select take all of them unscored.
   //   query [rows, index heads, dim], weights [rows, index heads] with every scale folded in
-  void Select(const StepInput& step, const View<const float, 3>& query, const View<const float, 2>& weights,
-              SelectionGraph& graph, const Selection& selection, StepContext& context) const;
+  void Select(const StepInput& step, const View<const float, 3>& query,
+              const View<const float, 2>& weights, SelectionGraph& graph,
+              const Selection& selection, StepContext& context) const;
 
  private:
   Mode mode_;

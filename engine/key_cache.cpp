@@ -16,16 +16,19 @@ size_t RingBytes(int64_t slots, const KeyLayout& layout) {
 
 }  // namespace
 
-KeyCache::KeyCache(Backend& backend, const std::vector<bool>& layer_has_indexer, int64_t pages, int64_t slots,
-                   const KeyLayout& layout)
+KeyCache::KeyCache(Backend& backend, const std::vector<bool>& layer_has_indexer, int64_t pages,
+                   int64_t slots, const KeyLayout& layout)
     : layout_(layout), slots_(slots) {
   if (layout.kpool < 1 || kPageCells % layout.kpool != 0) {
-    Fail(ErrorCode::kConfig, fmt::format("index_kpool {} does not divide the page of {} cells; 1, 2, 4, ... 64 do",
-                                         layout.kpool, kPageCells));
+    Fail(ErrorCode::kConfig,
+         fmt::format("index_kpool {} does not divide the page of {} cells; 1, 2, 4, ... 64 do",
+                     layout.kpool, kPageCells));
   }
   for (bool has_indexer : layer_has_indexer) {
-    layers_.push_back(has_indexer ? backend.Allocate(static_cast<size_t>(pages * layout.PageBytes())) : Buffer());
-    rings_.push_back(has_indexer && layout.kpool > 1 ? backend.Allocate(RingBytes(slots, layout)) : Buffer());
+    layers_.push_back(
+        has_indexer ? backend.Allocate(static_cast<size_t>(pages * layout.PageBytes())) : Buffer());
+    rings_.push_back(has_indexer && layout.kpool > 1 ? backend.Allocate(RingBytes(slots, layout))
+                                                     : Buffer());
   }
 }
 
@@ -49,9 +52,11 @@ void KeyCache::CopyPage(int32_t from, int32_t to) {
   }
 }
 
-size_t KeyCache::Bytes(int64_t indexer_layers, int64_t pages, int64_t slots, const KeyLayout& layout) {
+size_t KeyCache::Bytes(int64_t indexer_layers, int64_t pages, int64_t slots,
+                       const KeyLayout& layout) {
   const size_t ring = layout.kpool > 1 ? RingBytes(slots, layout) : 0;
-  return static_cast<size_t>(indexer_layers) * (static_cast<size_t>(pages * layout.PageBytes()) + ring);
+  return static_cast<size_t>(indexer_layers) *
+         (static_cast<size_t>(pages * layout.PageBytes()) + ring);
 }
 
 }  // namespace strata

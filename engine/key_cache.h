@@ -9,16 +9,16 @@
 
 namespace strata {
 
-// Cells of the ring that keeps raw pooled keys: the largest verify window (8) plus an unfinished pool, so that a
-// roll-back into a pool that drafts had finished finds its raw rows.
+// Cells of the ring that keeps raw pooled keys: the largest verify window (8) plus an unfinished
+// pool, so that a roll-back into a pool that drafts had finished finds its raw rows.
 constexpr int64_t kPoolRingCells = 16;
 
-// Granularity is data: kpool 1 stores a key per cell, kpool > 1 a key per pool plus the ring of raw rows per sequence
-// slot. Layers without an indexer own nothing.
+// Granularity is data: kpool 1 stores a key per cell, kpool > 1 a key per pool plus the ring of raw
+// rows per sequence slot. Layers without an indexer own nothing.
 class KeyCache {
  public:
-  KeyCache(Backend& backend, const std::vector<bool>& layer_has_indexer, int64_t pages, int64_t slots,
-           const KeyLayout& layout);
+  KeyCache(Backend& backend, const std::vector<bool>& layer_has_indexer, int64_t pages,
+           int64_t slots, const KeyLayout& layout);
 
   KeyPages Pages(int64_t layer, const View<const int32_t, 2>& block_table) const;
   // [slots, kPoolRingCells, 2 * dim] of a pooled layer.
@@ -26,7 +26,8 @@ class KeyCache {
   void CopyPage(int32_t from, int32_t to);
 
   const KeyLayout& layout() const { return layout_; }
-  static size_t Bytes(int64_t indexer_layers, int64_t pages, int64_t slots, const KeyLayout& layout);
+  static size_t Bytes(int64_t indexer_layers, int64_t pages, int64_t slots,
+                      const KeyLayout& layout);
 
  private:
   KeyLayout layout_;

@@ -4,7 +4,8 @@
 
 namespace strata {
 
-KvCache::KvCache(Backend& backend, int64_t layers, int64_t pages, const LatentLayout& layout) : layout_(layout) {
+KvCache::KvCache(Backend& backend, int64_t layers, int64_t pages, const LatentLayout& layout)
+    : layout_(layout) {
   for (int64_t layer = 0; layer < layers; ++layer) {
     layers_.push_back(backend.Allocate(static_cast<size_t>(pages * layout.PageBytes())));
   }

@@ -9,8 +9,8 @@
 
 namespace strata {
 
-// Storage only: which pages belong to whom is PagePool's and the sequences' business. A layer's pool is one allocation
-// of `pages` pages, addressed with 64-bit offsets.
+// Storage only: which pages belong to whom is PagePool's and the sequences' business. A layer's
+// pool is one allocation of `pages` pages, addressed with 64-bit offsets.
 class KvCache {
  public:
   KvCache(Backend& backend, int64_t layers, int64_t pages, const LatentLayout& layout);
@@ -22,7 +22,8 @@ class KvCache {
 
   const LatentLayout& layout() const { return layout_; }
   static size_t Bytes(int64_t layers, int64_t pages, const LatentLayout& layout) {
-    return static_cast<size_t>(layers) * static_cast<size_t>(pages) * static_cast<size_t>(layout.PageBytes());
+    return static_cast<size_t>(layers) * static_cast<size_t>(pages) *
+           static_cast<size_t>(layout.PageBytes());
   }
 
  private:

@@ -15,8 +15,8 @@
 
 namespace strata {
 
-// Sizes that caches, plans and schedulers are made from. Layers count every layer that owns cache rows: the main ones,
-// then the MTP layers that are loaded.
+// Sizes that caches, plans and schedulers are made from. Layers count every layer that owns cache
+// rows: the main ones, then the MTP layers that are loaded.
 struct ModelGeometry {
   int64_t vocabulary = 0;
   int64_t hidden = 0;
@@ -32,14 +32,16 @@ struct ModelGeometry {
   std::vector<bool> layer_has_indexer;  // [layers]
 
   int64_t layers() const { return static_cast<int64_t>(layer_has_indexer.size()); }
-  int64_t SelectedColumns() const { return TopkSelect::IdColumns(index_topk, index_kpool, pool_tail); }
+  int64_t SelectedColumns() const {
+    return TopkSelect::IdColumns(index_topk, index_kpool, pool_tail);
+  }
 };
 
 // State a step works on; all of it outlives the step.
 struct StepContext {
   KvCache& kv;
   KeyCache& keys;
-  Arena& scratch;                         // reset by the caller between steps
+  Arena& scratch;  // reset by the caller between steps
   Stream stream;
   StageClock* clock = nullptr;            // may be null
   SelectionObserver* observer = nullptr;  // may be null
@@ -50,15 +52,16 @@ struct StepOutput {
   View<float, 2> hidden;  // [rows, hidden] after the final norm, in the scratch arena
 };
 
-// A step is a pure function of StepInput and the caches: it allocates nothing, reads no host value but the sizes in
-// StepInput, and leaves the caches with the step's rows written.
+// A step is a pure function of StepInput and the caches: it allocates nothing, reads no host value
+// but the sizes in StepInput, and leaves the caches with the step's rows written.
 class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelGeometry& geometry() const = 0;
   virtual std::string Describe() const = 0;  // one line: family, parameters, layers
   virtual size_t weight_bytes() const = 0;   // in their loaded type, derived copies included
-  // Scratch for a step of `rows` rows of which `logit_rows` need logits, scores of `score_elements` at most.
+  // Scratch for a step of `rows` rows of which `logit_rows` need logits, scores of `score_elements`
+  // at most.
   virtual size_t ScratchBytes(int64_t rows, int64_t logit_rows, int64_t score_elements) const = 0;
   virtual StepOutput Run(const StepInput& step, StepContext& context) const = 0;
 };

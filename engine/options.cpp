@@ -19,17 +19,22 @@ int ReadSwitch(const char* name) {
   if (value == nullptr || *value == '\0') return -1;
   if (std::strcmp(value, "0") == 0) return 0;
   if (std::strcmp(value, "1") == 0) return 1;
-  Fail(ErrorCode::kUsage, fmt::format("{}={} is neither 0 nor 1; unset it for the measured best", name, value));
+  Fail(ErrorCode::kUsage,
+       fmt::format("{}={} is neither 0 nor 1; unset it for the measured best", name, value));
 }
 
 }  // namespace
 
 const char* KvFormatName(KvFormat format) {
   switch (format) {
-    case KvFormat::kFp32: return "fp32";
-    case KvFormat::kBf16: return "bf16";
-    case KvFormat::kInt8: return "int8";
-    case KvFormat::kFp8: return "fp8";
+    case KvFormat::kFp32:
+      return "fp32";
+    case KvFormat::kBf16:
+      return "bf16";
+    case KvFormat::kInt8:
+      return "int8";
+    case KvFormat::kFp8:
+      return "fp8";
   }
   return "unknown";
 }
@@ -43,10 +48,14 @@ std::optional<KvFormat> ParseKvFormat(const char* name) {
 
 DType LatentType(KvFormat format) {
   switch (format) {
-    case KvFormat::kFp32: return DType::kF32;
-    case KvFormat::kBf16: return DType::kBf16;
-    case KvFormat::kInt8: return DType::kInt8;
-    case KvFormat::kFp8: return DType::kFp8E4M3;
+    case KvFormat::kFp32:
+      return DType::kF32;
+    case KvFormat::kBf16:
+      return DType::kBf16;
+    case KvFormat::kInt8:
+      return DType::kInt8;
+    case KvFormat::kFp8:
+      return DType::kFp8E4M3;
   }
   return DType::kBf16;
 }

@@ -16,7 +16,8 @@ int32_t PagePool::Take() {
 
 void PagePool::Release(int32_t page) {
   int32_t& count = references_[static_cast<size_t>(page)];
-  if (count <= 0) Fail(ErrorCode::kInternal, fmt::format("page {} is released but nobody holds it", page));
+  if (count <= 0)
+    Fail(ErrorCode::kInternal, fmt::format("page {} is released but nobody holds it", page));
   if (--count == 0) free_.push_back(page);
 }
 

@@ -1,5 +1,5 @@
-// Which cache pages are in use, and by how many owners. One page id stands for the same 64 cells in every layer of both
-// caches, so latent rows and index keys can never part.
+// Which cache pages are in use, and by how many owners. One page id stands for the same 64 cells in
+// every layer of both caches, so latent rows and index keys can never part.
 #pragma once
 
 #include <cstddef>

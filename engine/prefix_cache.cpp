@@ -10,7 +10,9 @@ namespace strata {
 
 namespace {
 
-uint64_t HashTokens(std::span<const int32_t> tokens) { return XXH3_64bits(tokens.data(), tokens.size_bytes()); }
+uint64_t HashTokens(std::span<const int32_t> tokens) {
+  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+}
 
 int64_t CommonLength(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -28,7 +30,8 @@ PrefixCache::~PrefixCache() {
 PrefixCache::Node* PrefixCache::FindChild(Node& parent, std::span<const int32_t> tokens) const {
   const auto [begin, end] = parent.children.equal_range(HashTokens(tokens));
   for (auto child = begin; child != end; ++child) {
-    if (std::equal(tokens.begin(), tokens.end(), child->second->tokens.begin(), child->second->tokens.end())) {
+    if (std::equal(tokens.begin(), tokens.end(), child->second->tokens.begin(),
+                   child->second->tokens.end())) {
       return child->second.get();
     }
   }
@@ -49,7 +52,8 @@ PrefixHit PrefixCache::Match(std::span<const int32_t> tokens, int64_t limit) {
     node = child;
   }
   // The child that shares most of the remaining tokens is copied.
-  const std::span<const int32_t> rest = tokens.subspan(static_cast<size_t>(hit.cells), static_cast<size_t>(limit - hit.cells));
+  const std::span<const int32_t> rest =
+      tokens.subspan(static_cast<size_t>(hit.cells), static_cast<size_t>(limit - hit.cells));
   Node* best = nullptr;
   int64_t best_cells = 0;
   for (const auto& [hash, child] : node->children) {

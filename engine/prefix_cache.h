@@ -14,24 +14,29 @@ namespace strata {
 
 struct PrefixHit {
   std::vector<int32_t> pages;  // whole pages to share, each with a reference taken for the caller
-  int32_t copy_page = -1;      // a page whose first cells fit too: to be copied, not shared; a reference is taken as well
+  int32_t copy_page = -1;      // a page whose first cells fit too: to be copied, not shared; a
+                               // reference is taken as well
   int64_t cells = 0;           // cells covered, the copied page's included
 };
 
-// A tree of pages: a node is a page whose cells hold `tokens` after all tokens of its ancestors. Children are found by a
-// hash of their tokens, and the tokens are always compared, so a collision can never hand out another prompt's cells. The
-// cache holds one reference on each page. One owner thread.
+// A tree of pages: a node is a page whose cells hold `tokens` after all tokens of its ancestors.
+// Children are found by a hash of their tokens, and the tokens are always compared, so a collision
+// can never hand out another prompt's cells. The cache holds one reference on each page. One owner
+// thread.
 class PrefixCache {
  public:
   // Hits are cut back to whole pools of `kpool` cells: raw rows of an unfinished pool are not kept.
   PrefixCache(PagePool& pool, int64_t kpool);
   ~PrefixCache();
 
-  // The longest known prefix of `tokens`, of at most `limit` cells. Every page of the result must be released once.
+  // The longest known prefix of `tokens`, of at most `limit` cells. Every page of the result must
+  // be released once.
   PrefixHit Match(std::span<const int32_t> tokens, int64_t limit);
-  // Remembers a sequence's pages; the cache takes references of its own. tokens.size() is the number of cells written.
+  // Remembers a sequence's pages; the cache takes references of its own. tokens.size() is the
+  // number of cells written.
   void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
-  // Gives up least recently used pages until `pages` are free in the pool; false when that many cannot be freed.
+  // Gives up least recently used pages until `pages` are free in the pool; false when that many
+  // cannot be freed.
   bool Evict(int64_t pages);
 
   int64_t cached_pages() const { return nodes_; }

@@ -11,11 +11,13 @@ namespace strata {
 
 namespace {
 
-void CheckRange(const char* name, double value, double low, double high, bool low_open, bool high_open) {
-  const bool inside = (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+void CheckRange(const char* name, double value, double low, double high, bool low_open,
+                bool high_open) {
+  const bool inside =
+      (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
   if (inside) return;
-  Fail(ErrorCode::kUsage, fmt::format("{} is {}, accepted is {}{}, {}{}", name, value, low_open ? "(" : "[", low, high,
-                                      high_open ? ")" : "]"));
+  Fail(ErrorCode::kUsage, fmt::format("{} is {}, accepted is {}{}, {}{}", name, value,
+                                      low_open ? "(" : "[", low, high, high_open ? ")" : "]"));
 }
 
 uint64_t Mix(uint64_t z) {  // splitmix64's finaliser
@@ -40,14 +42,16 @@ void ValidateSampling(const SamplingParams& params, int64_t vocabulary) {
   }
 }
 
-Sampler::Sampler(const SamplingParams& params, const std::vector<int32_t>& prompt) : params_(params) {
+Sampler::Sampler(const SamplingParams& params, const std::vector<int32_t>& prompt)
+    : params_(params) {
   if (params_.repetition_penalty != 1.0f) {
     for (int32_t token : prompt) ++prompt_counts_[token];
   }
 }
 
 float Sampler::Uniform(uint64_t seed, uint64_t index) {
-  const uint64_t bits = Mix(Mix(seed + 0x9e3779b97f4a7c15ull) + (index + 1) * 0x9e3779b97f4a7c15ull);
+  const uint64_t bits =
+      Mix(Mix(seed + 0x9e3779b97f4a7c15ull) + (index + 1) * 0x9e3779b97f4a7c15ull);
   return static_cast<float>(bits >> 40) * 0x1p-24f;
 }
 
@@ -60,7 +64,8 @@ void Sampler::Penalise(std::vector<float>& logits) const {
   if (params_.repetition_penalty != 1.0f) {
     const auto penalise = [&](int32_t token) {
       float& logit = logits[static_cast<size_t>(token)];
-      logit = logit > 0.0f ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
+      logit =
+          logit > 0.0f ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
     };
     for (const auto& [token, count] : prompt_counts_) penalise(token);
     for (const auto& [token, count] : answer_counts_) {
@@ -79,7 +84,8 @@ Sampled Sampler::Sample(const View<const float, 1>& logits, Stream stream) {
   workspace_.resize(SampleTokens::WorkspaceBytes(1, vocabulary));
   Sampled sampled;
   const float uniform = Uniform(params_.seed, accepted_);
-  const auto run = [&](const float* row, float temperature, int32_t top_k, float top_p, float min_p) {
+  const auto run = [&](const float* row, float temperature, int32_t top_k, float top_p,
+                       float min_p) {
     Run(SampleTokens{.logits = MakeView(row, {1, vocabulary}),
                      .temperature = MakeView(static_cast<const float*>(&temperature), {1}),
                      .top_k = MakeView(static_cast<const int32_t*>(&top_k), {1}),
@@ -88,7 +94,8 @@ Sampled Sampler::Sample(const View<const float, 1>& logits, Stream stream) {
                      .uniform = MakeView(&uniform, {1}),
                      .tokens = MakeView(&sampled.token, {1}),
                      .logprobs = MakeView(&sampled.logprob, {1}),
-                     .workspace = MakeView(workspace_.data(), {static_cast<int64_t>(workspace_.size())})},
+                     .workspace =
+                         MakeView(workspace_.data(), {static_cast<int64_t>(workspace_.size())})},
         stream);
   };
   if (Unadjusted()) {

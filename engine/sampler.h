@@ -12,13 +12,14 @@
 namespace strata {
 
 struct SamplingParams {
-  float temperature = 0.0f;         // 0: greedy
-  int32_t top_k = 0;                // 0: all
-  float top_p = 1.0f;               // (0, 1]
-  float min_p = 0.0f;               // [0, 1)
-  float repetition_penalty = 1.0f;  // over prompt and answer: positive logits are divided, negative ones multiplied
-  float presence_penalty = 0.0f;    // subtracted once from every token of the answer
-  float frequency_penalty = 0.0f;   // subtracted per occurrence in the answer
+  float temperature = 0.0f;  // 0: greedy
+  int32_t top_k = 0;         // 0: all
+  float top_p = 1.0f;        // (0, 1]
+  float min_p = 0.0f;        // [0, 1)
+  float repetition_penalty =
+      1.0f;  // over prompt and answer: positive logits are divided, negative ones multiplied
+  float presence_penalty = 0.0f;   // subtracted once from every token of the answer
+  float frequency_penalty = 0.0f;  // subtracted per occurrence in the answer
   std::vector<std::pair<int32_t, float>> logit_bias;  // added to the named tokens
   uint64_t seed = 0;
 };
@@ -27,12 +28,12 @@ struct SamplingParams {
 void ValidateSampling(const SamplingParams& params, int64_t vocabulary);
 
 struct Sampled {
-  int32_t token = -1;  // -1: every logit was NaN or -infinity
+  int32_t token = -1;    // -1: every logit was NaN or -infinity
   float logprob = 0.0f;  // of the token in the model's own distribution (temperature 1, no penalty)
 };
 
-// The sampling state of one sequence. The n-th token of an answer draws its random number from (seed, n) alone, so a
-// sequence's tokens do not depend on what else ran.
+// The sampling state of one sequence. The n-th token of an answer draws its random number from
+// (seed, n) alone, so a sequence's tokens do not depend on what else ran.
 class Sampler {
  public:
   Sampler(const SamplingParams& params, const std::vector<int32_t>& prompt);

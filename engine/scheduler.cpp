@@ -5,8 +5,9 @@
 namespace strata {
 
 std::vector<StepShare> PlanStep(std::span<const ScheduledSequence> sequences, int64_t budget) {
-  const bool prompt_waits = std::any_of(sequences.begin(), sequences.end(),
-                                        [](const ScheduledSequence& s) { return !s.decoding && s.pending > 0; });
+  const bool prompt_waits =
+      std::any_of(sequences.begin(), sequences.end(),
+                  [](const ScheduledSequence& s) { return !s.decoding && s.pending > 0; });
   const int64_t reserved = prompt_waits ? std::max<int64_t>(1, budget / 4) : 0;
   std::vector<StepShare> shares;
   int64_t left = budget;

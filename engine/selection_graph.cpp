@@ -13,7 +13,8 @@ bool SameView(const View<T, R>& a, const View<T, R>& b) {
   return true;
 }
 
-// The graph holds every pointer and stride of the op, so all of them must agree before it is replayed.
+// The graph holds every pointer and stride of the op, so all of them must agree before it is
+// replayed.
 bool SameOp(const TopkSelect& a, const TopkSelect& b) {
   return a.k == b.k && a.kpool == b.kpool && a.tail == b.tail && SameView(a.scores, b.scores) &&
          SameView(a.lengths, b.lengths) && SameView(a.cells, b.cells) && SameView(a.ids, b.ids) &&
@@ -33,7 +34,8 @@ void SelectionGraph::Run(const TopkSelect& op, Stream stream) {
       return;
     }
   }
-  captured_.push_back({op, backend_->Capture(stream, [op](Stream capturing) { strata::Run(op, capturing); })});
+  captured_.push_back(
+      {op, backend_->Capture(stream, [op](Stream capturing) { strata::Run(op, capturing); })});
   captured_.back().graph->Replay(stream);
 }
 

@@ -10,9 +10,10 @@
 
 namespace strata {
 
-// One per model; all layers share it. On CUDA the first call with a given set of views captures the selection, later
-// calls with the same views replay it: lengths are read on the device, so a captured graph serves every length. Steps of
-// one row count get the same views from their arena, hence one graph per row bucket. On the CPU the op just runs.
+// One per model; all layers share it. On CUDA the first call with a given set of views captures the
+// selection, later calls with the same views replay it: lengths are read on the device, so a
+// captured graph serves every length. Steps of one row count get the same views from their arena,
+// hence one graph per row bucket. On the CPU the op just runs.
 class SelectionGraph {
  public:
   explicit SelectionGraph(Backend& backend) : backend_(&backend) {}

@@ -14,7 +14,7 @@ namespace strata {
 using RequestId = int64_t;
 
 struct Request {
-  std::vector<int32_t> prompt;       // token ids, the start token included; not empty
+  std::vector<int32_t> prompt;  // token ids, the start token included; not empty
   SamplingParams sampling;
   int64_t max_tokens = 0;            // of the answer; 0: as many as the context holds
   std::vector<int32_t> stop_tokens;  // each ends the answer and is not part of it
@@ -23,20 +23,20 @@ struct Request {
 };
 
 enum class FinishReason : uint8_t {
-  kStop,       // a stop token
-  kLength,     // max_tokens or the end of the context
+  kStop,    // a stop token
+  kLength,  // max_tokens or the end of the context
   kCancelled,
-  kError,      // see the event's message
+  kError,  // see the event's message
 };
 const char* FinishReasonName(FinishReason reason);  // "stop", "length", "cancelled", "error"
 
 struct TokenEvent {
   RequestId id = 0;
-  int32_t token = -1;      // -1: no token in this event
+  int32_t token = -1;  // -1: no token in this event
   float logprob = 0.0f;
   int64_t cached_tokens = 0;  // prompt tokens that came from the prefix cache
   std::optional<FinishReason> finish;
-  std::string error;       // with kError
+  std::string error;  // with kError
 };
 // Called on the thread that runs Engine::Step. Must not call back into the engine.
 using TokenCallback = std::function<void(const TokenEvent&)>;
@@ -63,7 +63,9 @@ struct Sequence {
 
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }
-  bool decoding() const { return cells + 1 >= static_cast<int64_t>(tokens.size()) && answer_tokens() > 0; }
+  bool decoding() const {
+    return cells + 1 >= static_cast<int64_t>(tokens.size()) && answer_tokens() > 0;
+  }
 };
 
 }  // namespace strata

@@ -14,8 +14,9 @@ void SparseAttention::Append(const StepInput& step, const View<const float, 2>& 
       context.stream);
 }
 
-void SparseAttention::Attend(const StepInput& step, const View<const float, 3>& query, const Selection& selection,
-                             const View<float, 3>& out, StepContext& context) const {
+void SparseAttention::Attend(const StepInput& step, const View<const float, 3>& query,
+                             const Selection& selection, const View<float, 3>& out,
+                             StepContext& context) const {
   StageClock::Scope scope(context.clock, Stage::kAttend);
   const size_t mark = context.scratch.used();
   const size_t bytes = SparseMla::WorkspaceBytes(query.dim(0), query.dim(1), selection.ids.dim(1),

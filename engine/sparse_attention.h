@@ -15,7 +15,8 @@ class SparseAttention {
   SparseAttention(int64_t layer, float scale) : layer_(layer), scale_(scale) {}
 
   // Appends the step's latent rows: [rows, latent + rope], normalised and rotated.
-  void Append(const StepInput& step, const View<const float, 2>& latent_rows, StepContext& context) const;
+  void Append(const StepInput& step, const View<const float, 2>& latent_rows,
+              StepContext& context) const;
 
   // query [rows, heads, latent + rope] absorbed; out [rows, heads, latent].
   void Attend(const StepInput& step, const View<const float, 3>& query, const Selection& selection,

@@ -11,8 +11,8 @@ enum class Stage : uint8_t { kScan, kSelect, kAttend, kRest };
 constexpr int kStages = 4;
 const char* StageName(Stage stage);  // "scan", "select", "attend", "rest"
 
-// Accumulates wall time per stage; everything outside a Scope is kRest, so the stages sum to the total exactly.
-// CPU steps only: ops return when they are done.
+// Accumulates wall time per stage; everything outside a Scope is kRest, so the stages sum to the
+// total exactly. CPU steps only: ops return when they are done.
 class StageClock {
  public:
   using Clock = std::chrono::steady_clock;

@@ -19,7 +19,8 @@ struct Device {
   int ordinal = 0;
 };
 
-// Where an op runs. CPU: `pool` runs it and it is finished when run() returns. CUDA: `native` is the cudaStream_t.
+// Where an op runs. CPU: `pool` runs it and it is finished when run() returns. CUDA: `native` is
+// the cudaStream_t.
 struct Stream {
   Device device;
   ThreadPool* pool = nullptr;
@@ -27,8 +28,8 @@ struct Stream {
 };
 
 struct DeviceInfo {
-  std::string name;       // "cpu (avx512, 2 threads)", "NVIDIA H200"
-  int sm = 0;             // CUDA: 90 for sm_90; CPU: 0
+  std::string name;  // "cpu (avx512, 2 threads)", "NVIDIA H200"
+  int sm = 0;        // CUDA: 90 for sm_90; CPU: 0
   int multiprocessors = 0;
   size_t memory_bytes = 0;
 };
@@ -58,7 +59,8 @@ class Buffer {
   std::function<void(std::byte*, size_t)> release_;
 };
 
-// A captured step: replaying runs the captured ops again over the same views, with lengths read on the device.
+// A captured step: replaying runs the captured ops again over the same views, with lengths read on
+// the device.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -72,7 +74,8 @@ class Backend {
   // Zero-filled, 64-byte aligned; Fail(kCapacity) names the bytes. Never called inside a step.
   virtual Buffer Allocate(size_t bytes) = 0;
   virtual Stream DefaultStream() = 0;
-  virtual std::unique_ptr<Graph> Capture(Stream stream, const std::function<void(Stream)>& body) = 0;
+  virtual std::unique_ptr<Graph> Capture(Stream stream,
+                                         const std::function<void(Stream)>& body) = 0;
   virtual void Synchronize(Stream stream) = 0;
   virtual const DeviceInfo& Info() const = 0;
 };
@@ -80,8 +83,9 @@ class Backend {
 // The CPU backend. `threads` 0 takes the number of cores this process may use.
 std::unique_ptr<Backend> MakeCpuBackend(int threads);
 
-// A bump allocator over one buffer: taken at the start of a step, reset at its end. Take() is 64-byte aligned and
-// fails with kInternal when the buffer is too small: sizes are computed up front.
+// A bump allocator over one buffer: taken at the start of a step, reset at its end. Take() is
+// 64-byte aligned and fails with kInternal when the buffer is too small: sizes are computed up
+// front.
 class Arena {
  public:
   explicit Arena(Buffer buffer) : buffer_(std::move(buffer)) {}

@@ -15,43 +15,51 @@ constexpr int64_t kMaxCpuIndexHeads = 128;
 constexpr int64_t kMaxCpuIndexDim = 512;
 
 [[noreturn]] void NoCuda(const char* op) {
-  Fail(ErrorCode::kDevice, fmt::format("{}: this build has no CUDA kernels; configure with STRATA_CUDA=ON", op));
+  Fail(ErrorCode::kDevice,
+       fmt::format("{}: this build has no CUDA kernels; configure with STRATA_CUDA=ON", op));
 }
 
 void MatchRows(const char* op, const RowMap& map, Dim* rows) {
   Match(op, "rows.sequence", map.sequence, {rows});
-  if (map.first_row.dim(0) < 1) Fail(ErrorCode::kShape, fmt::format("{}: rows.first_row is empty, it holds groups + 1 bounds", op));
+  if (map.first_row.dim(0) < 1)
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: rows.first_row is empty, it holds groups + 1 bounds", op));
 }
 
 void CheckKeys(const char* op, const KeyPages& pages) {
   const KeyLayout& layout = pages.layout;
   if (layout.kpool < 1 || kPageCells % layout.kpool != 0) {
-    Fail(ErrorCode::kShape, fmt::format("{}: kpool {} does not divide a page of {} cells", op, layout.kpool, kPageCells));
+    Fail(ErrorCode::kShape, fmt::format("{}: kpool {} does not divide a page of {} cells", op,
+                                        layout.kpool, kPageCells));
   }
-  if (layout.dtype != DType::kF32 && layout.dtype != DType::kBf16 && layout.dtype != DType::kFp8E4M3) {
-    Fail(ErrorCode::kShape, fmt::format("{}: index keys of {}, fp32, bf16 and fp8 are served", op, DTypeName(layout.dtype)));
+  if (layout.dtype != DType::kF32 && layout.dtype != DType::kBf16 &&
+      layout.dtype != DType::kFp8E4M3) {
+    Fail(ErrorCode::kShape, fmt::format("{}: index keys of {}, fp32, bf16 and fp8 are served", op,
+                                        DTypeName(layout.dtype)));
   }
   if (pages.page_stride < layout.PageBytes()) {
-    Fail(ErrorCode::kShape, fmt::format("{}: page_stride {} is less than a page of {} bytes", op, pages.page_stride,
-                                        layout.PageBytes()));
+    Fail(ErrorCode::kShape, fmt::format("{}: page_stride {} is less than a page of {} bytes", op,
+                                        pages.page_stride, layout.PageBytes()));
   }
 }
 
 void CheckLatent(const char* op, const LatentPages& pages) {
   const LatentLayout& layout = pages.layout;
   if (layout.dtype == DType::kI32 || layout.latent < 1 || layout.rope < 0) {
-    Fail(ErrorCode::kShape, fmt::format("{}: latent rows of {} + {} values of {}; fp32, bf16, fp8 and int8 are served", op,
-                                        layout.latent, layout.rope, DTypeName(layout.dtype)));
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: latent rows of {} + {} values of {}; fp32, bf16, fp8 and int8 are served",
+                     op, layout.latent, layout.rope, DTypeName(layout.dtype)));
   }
   if (pages.page_stride < layout.PageBytes()) {
-    Fail(ErrorCode::kShape, fmt::format("{}: page_stride {} is less than a page of {} bytes", op, pages.page_stride,
-                                        layout.PageBytes()));
+    Fail(ErrorCode::kShape, fmt::format("{}: page_stride {} is less than a page of {} bytes", op,
+                                        pages.page_stride, layout.PageBytes()));
   }
 }
 
 void CheckWorkspace(const char* op, const View<std::byte, 1>& workspace, size_t needed) {
   if (static_cast<size_t>(workspace.dim(0)) < needed) {
-    Fail(ErrorCode::kShape, fmt::format("{}: workspace of {} bytes, {} are needed", op, workspace.dim(0), needed));
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: workspace of {} bytes, {} are needed", op, workspace.dim(0), needed));
   }
 }
 
@@ -78,8 +86,9 @@ void Run(const WriteIndexKeys& op, Stream stream) {
   MatchRows("WriteIndexKeys", op.rows, &rows);
   CheckKeys("WriteIndexKeys", op.pages);
   if (op.pages.layout.kpool != 1) {
-    Fail(ErrorCode::kShape, fmt::format("WriteIndexKeys: kpool is {}, pooled keys are written by WritePooledKeys",
-                                        op.pages.layout.kpool));
+    Fail(ErrorCode::kShape,
+         fmt::format("WriteIndexKeys: kpool is {}, pooled keys are written by WritePooledKeys",
+                     op.pages.layout.kpool));
   }
   if (stream.device.kind == DeviceKind::kCpu) return cpu::Run(op, stream);
 #if defined(STRATA_HAVE_CUDA)
@@ -100,8 +109,11 @@ void Run(const WritePooledKeys& op, Stream stream) {
   MatchRows("WritePooledKeys", op.rows, &rows);
   CheckKeys("WritePooledKeys", op.pages);
   if (kpool.value < 2 || cells.value < kpool.value || dim.value > kMaxPooledDim) {
-    Fail(ErrorCode::kShape, fmt::format("WritePooledKeys: kpool {}, ring of {} cells, dim {}: kpool is 2 or more, the ring "
-                                        "holds a pool, dim is at most {}", kpool.value, cells.value, dim.value, kMaxPooledDim));
+    Fail(ErrorCode::kShape,
+         fmt::format(
+             "WritePooledKeys: kpool {}, ring of {} cells, dim {}: kpool is 2 or more, the ring "
+             "holds a pool, dim is at most {}",
+             kpool.value, cells.value, dim.value, kMaxPooledDim));
   }
   if (stream.device.kind == DeviceKind::kCpu) return cpu::Run(op, stream);
 #if defined(STRATA_HAVE_CUDA)
@@ -125,17 +137,20 @@ void Run(const IndexScan& op, Stream stream) {
   }
   const int64_t covered = op.keys.block_table.dim(1) * op.keys.layout.KeysPerPage();
   if (capacity.value > covered) {
-    Fail(ErrorCode::kShape, fmt::format("IndexScan: scores hold {} candidates, the block table of {} pages covers {}",
-                                        capacity.value, op.keys.block_table.dim(1), covered));
+    Fail(ErrorCode::kShape,
+         fmt::format("IndexScan: scores hold {} candidates, the block table of {} pages covers {}",
+                     capacity.value, op.keys.block_table.dim(1), covered));
   }
   if (rows.value == 0) return;
   if (stream.device.kind == DeviceKind::kCpu) {
     if (op.query.dtype != DType::kF32) {
-      Fail(ErrorCode::kShape, fmt::format("IndexScan: the CPU takes fp32 queries, not {}", DTypeName(op.query.dtype)));
+      Fail(ErrorCode::kShape,
+           fmt::format("IndexScan: the CPU takes fp32 queries, not {}", DTypeName(op.query.dtype)));
     }
     if (heads.value > kMaxCpuIndexHeads || dim.value > kMaxCpuIndexDim) {
-      Fail(ErrorCode::kShape, fmt::format("IndexScan: {} heads of {}; the CPU serves up to {} heads of {}", heads.value,
-                                          dim.value, kMaxCpuIndexHeads, kMaxCpuIndexDim));
+      Fail(ErrorCode::kShape,
+           fmt::format("IndexScan: {} heads of {}; the CPU serves up to {} heads of {}",
+                       heads.value, dim.value, kMaxCpuIndexHeads, kMaxCpuIndexDim));
     }
     return cpu::Run(op, stream);
   }
@@ -147,7 +162,8 @@ void Run(const IndexScan& op, Stream stream) {
 }
 
 size_t TopkSelect::WorkspaceBytes(int64_t rows, int64_t capacity, int64_t k, Stream stream) {
-  if (stream.device.kind == DeviceKind::kCpu) return cpu::TopkWorkspaceBytes(capacity, k, stream.pool->threads());
+  if (stream.device.kind == DeviceKind::kCpu)
+    return cpu::TopkWorkspaceBytes(capacity, k, stream.pool->threads());
 #if defined(STRATA_HAVE_CUDA)
   return cuda::TopkWorkspaceBytes(rows, capacity, k);
 #else
@@ -158,9 +174,11 @@ size_t TopkSelect::WorkspaceBytes(int64_t rows, int64_t capacity, int64_t k, Str
 
 void Run(const TopkSelect& op, Stream stream) {
   if (op.kpool < 1 || op.k < 1 || op.k % op.kpool != 0) {
-    Fail(ErrorCode::kShape, fmt::format("TopkSelect: k {} is not a positive multiple of kpool {}", op.k, op.kpool));
+    Fail(ErrorCode::kShape,
+         fmt::format("TopkSelect: k {} is not a positive multiple of kpool {}", op.k, op.kpool));
   }
-  Dim rows{"rows"}, capacity{"capacity"}, columns{"columns", TopkSelect::IdColumns(op.k, op.kpool, op.tail)};
+  Dim rows{"rows"}, capacity{"capacity"},
+      columns{"columns", TopkSelect::IdColumns(op.k, op.kpool, op.tail)};
   Match("TopkSelect", "scores", op.scores, {&rows, &capacity});
   Match("TopkSelect", "lengths", op.lengths, {&rows});
   Match("TopkSelect", "ids", op.ids, {&rows, &columns});
@@ -177,8 +195,8 @@ void Run(const TopkSelect& op, Stream stream) {
 #endif
 }
 
-size_t SparseMla::WorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, const LatentLayout& layout,
-                                 Stream stream) {
+size_t SparseMla::WorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
+                                 const LatentLayout& layout, Stream stream) {
   if (stream.device.kind == DeviceKind::kCpu) {
     return cpu::SparseMlaWorkspaceBytes(heads, columns, layout, stream.pool->threads());
   }
@@ -201,11 +219,13 @@ void Run(const SparseMla& op, Stream stream) {
   MatchRows("SparseMla", op.rows, &rows);
   CheckLatent("SparseMla", op.pages);
   if (rows.value == 0) return;
-  CheckWorkspace("SparseMla", op.workspace,
-                 SparseMla::WorkspaceBytes(rows.value, heads.value, columns.value, op.pages.layout, stream));
+  CheckWorkspace(
+      "SparseMla", op.workspace,
+      SparseMla::WorkspaceBytes(rows.value, heads.value, columns.value, op.pages.layout, stream));
   if (stream.device.kind == DeviceKind::kCpu) {
     if (op.query.dtype != DType::kF32) {
-      Fail(ErrorCode::kShape, fmt::format("SparseMla: the CPU takes fp32 queries, not {}", DTypeName(op.query.dtype)));
+      Fail(ErrorCode::kShape,
+           fmt::format("SparseMla: the CPU takes fp32 queries, not {}", DTypeName(op.query.dtype)));
     }
     return cpu::Run(op, stream);
   }

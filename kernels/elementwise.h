@@ -7,8 +7,8 @@
 
 namespace strata {
 
-// y(r, :) = table row ids(r), converted to fp32. An id outside the table gives a row of zeros on CUDA and
-// Fail(kInternal) on the CPU: callers check token ids where they enter.
+// y(r, :) = table row ids(r), converted to fp32. An id outside the table gives a row of zeros on
+// CUDA and Fail(kInternal) on the CPU: callers check token ids where they enter.
 struct EmbedRows {
   Matrix table;                // [vocabulary, width], fp32 or bf16
   View<const int32_t, 1> ids;  // [rows]
@@ -16,13 +16,13 @@ struct EmbedRows {
 };
 void Run(const EmbedRows& op, Stream stream);
 
-// y(r, i) = silu(gate(r, i)) * up(r, i), silu(z) = z / (1 + exp(-z)); `limit` > 0 clamps gate to (-inf, limit] and
-// up to [-limit, limit] first.
+// y(r, i) = silu(gate(r, i)) * up(r, i), silu(z) = z / (1 + exp(-z)); `limit` > 0 clamps gate to
+// (-inf, limit] and up to [-limit, limit] first.
 struct SiluMul {
   View<const float, 2> gate;  // [rows, width]
   View<const float, 2> up;    // [rows, width]
   float limit = 0.0f;
-  View<float, 2> y;           // [rows, width]; may be gate or up
+  View<float, 2> y;  // [rows, width]; may be gate or up
 };
 void Run(const SiluMul& op, Stream stream);
 

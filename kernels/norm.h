@@ -11,7 +11,7 @@ struct RmsNorm {
   View<const float, 2> x;       // [rows, width]
   View<const float, 1> weight;  // [width]
   float epsilon = 1e-6f;
-  View<float, 2> y;             // [rows, width]; may be x
+  View<float, 2> y;  // [rows, width]; may be x
 };
 void Run(const RmsNorm& op, Stream stream);
 
@@ -21,7 +21,7 @@ struct LayerNorm {
   View<const float, 1> weight;  // [width]
   View<const float, 1> bias;    // [width]
   float epsilon = 1e-6f;
-  View<float, 2> y;             // [rows, width]; may be x
+  View<float, 2> y;  // [rows, width]; may be x
 };
 void Run(const LayerNorm& op, Stream stream);
 

@@ -1,5 +1,5 @@
-// How cached rows lie in memory. Both caches use pages of 64 cells; a sequence's pages are listed in its block table.
-// All byte offsets are 64-bit.
+// How cached rows lie in memory. Both caches use pages of 64 cells; a sequence's pages are listed
+// in its block table. All byte offsets are 64-bit.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,22 @@ namespace strata {
 constexpr int64_t kPageCells = 64;
 constexpr int64_t kFp8ScaleBlock = 128;  // latent values under one fp32 scale in the fp8 row
 
-// Which rows of a step belong together. Rows of one sequence are adjacent and in ascending position; a group is one
-// sequence's rows (a verify window, or a prefill chunk).
+// Which rows of a step belong together. Rows of one sequence are adjacent and in ascending
+// position; a group is one sequence's rows (a verify window, or a prefill chunk).
 struct RowMap {
-  View<const int32_t, 1> sequence;   // [rows] row of the block table; on the stream's device, as all that follows
-  View<const int32_t, 1> first_row;  // [groups + 1] ascending; group g has rows [first_row[g], first_row[g + 1])
+  View<const int32_t, 1>
+      sequence;  // [rows] row of the block table; on the stream's device, as all that follows
+  View<const int32_t, 1>
+      first_row;  // [groups + 1] ascending; group g has rows [first_row[g], first_row[g + 1])
 };
 
 // One latent row: `latent` compressed values, then `rope` RoPE values (0 is allowed).
 //   fp32, bf16: latent + rope values of that type
-//   fp8:  latent e4m3 codes | one fp32 scale per 128 of them, padded to 16 bytes | rope bf16   (512 + 64: 656 bytes)
-//   int8: latent codes      | one fp32 scale, padded to 16 bytes                 | rope bf16   (512 + 64: 656 bytes)
-// value = code * scale. Values whose scale would be zero have scale 1, values with a NaN among them scale NaN.
+//   fp8:  latent e4m3 codes | one fp32 scale per 128 of them, padded to 16 bytes | rope bf16   (512
+//   + 64: 656 bytes) int8: latent codes      | one fp32 scale, padded to 16 bytes                 |
+//   rope bf16   (512 + 64: 656 bytes)
+// value = code * scale. Values whose scale would be zero have scale 1, values with a NaN among them
+// scale NaN.
 struct LatentLayout {
   DType dtype = DType::kBf16;
   int64_t latent = 0;
@@ -49,13 +53,15 @@ struct LatentLayout {
 struct LatentPages {
   std::byte* base = nullptr;
   LatentLayout layout;
-  int64_t page_stride = 0;            // bytes, at least layout.PageBytes()
-  View<const int32_t, 2> block_table; // [sequences, max_pages] page ids
+  int64_t page_stride = 0;             // bytes, at least layout.PageBytes()
+  View<const int32_t, 2> block_table;  // [sequences, max_pages] page ids
 };
 
-// The index keys of one layer. A page holds 64 / kpool keys, key j of sequence s in page block_table(s, j * kpool / 64).
+// The index keys of one layer. A page holds 64 / kpool keys, key j of sequence s in page
+// block_table(s, j * kpool / 64).
 //   fp32, bf16: keys [64 / kpool][dim]
-//   fp8: keys [64 / kpool][dim] e4m3, then scales [64 / kpool] fp32; key = code * scale; scale 1 and NaN as above
+//   fp8: keys [64 / kpool][dim] e4m3, then scales [64 / kpool] fp32; key = code * scale; scale 1
+//   and NaN as above
 struct KeyLayout {
   DType dtype = DType::kBf16;
   int64_t dim = 0;
@@ -73,8 +79,8 @@ struct KeyLayout {
 struct KeyPages {
   std::byte* base = nullptr;
   KeyLayout layout;
-  int64_t page_stride = 0;            // bytes, at least layout.PageBytes()
-  View<const int32_t, 2> block_table; // [sequences, max_pages] page ids
+  int64_t page_stride = 0;             // bytes, at least layout.PageBytes()
+  View<const int32_t, 2> block_table;  // [sequences, max_pages] page ids
 };
 
 }  // namespace strata

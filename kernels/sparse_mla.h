@@ -6,30 +6,34 @@
 
 namespace strata {
 
-// s(h, i) = scale * (query(r, h, :) . [latent, rope] of cell ids(r, i)); p = softmax over the row's valid ids;
-// out(r, h, :) = sum_i p(h, i) * latent(i). An id is valid when 0 <= id < lengths(r); others are ignored wherever they
-// stand and never read. A row without valid ids, or with scores of -infinity alone, gives zeros and lse = -infinity (what a merge of partial
-// results adds nothing for).
+// s(h, i) = scale * (query(r, h, :) . [latent, rope] of cell ids(r, i)); p = softmax over the row's
+// valid ids; out(r, h, :) = sum_i p(h, i) * latent(i). An id is valid when 0 <= id < lengths(r);
+// others are ignored wherever they stand and never read. A row without valid ids, or with scores of
+// -infinity alone, gives zeros and lse = -infinity (what a merge of partial results adds nothing
+// for).
 struct SparseMla {
-  AnyView<3> query;                // [rows, heads, latent + rope]; CPU: fp32
+  AnyView<3> query;  // [rows, heads, latent + rope]; CPU: fp32
   LatentPages pages;
   RowMap rows;
   View<const int32_t, 2> ids;      // [rows, columns]
   View<const int32_t, 1> lengths;  // [rows] visible cells
   float scale = 1.0f;
-  View<float, 3> out;              // [rows, heads, latent]
-  View<float, 2> lse = {};         // optional [rows, heads]: natural log of the sum of exp(s)
+  View<float, 3> out;       // [rows, heads, latent]
+  View<float, 2> lse = {};  // optional [rows, heads]: natural log of the sum of exp(s)
   View<std::byte, 1> workspace = {};
-  static size_t WorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, const LatentLayout& layout, Stream stream);
+  static size_t WorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
+                               const LatentLayout& layout, Stream stream);
 };
 void Run(const SparseMla& op, Stream stream);
 
 namespace cpu {
 void Run(const SparseMla& op, Stream stream);
-size_t SparseMlaWorkspaceBytes(int64_t heads, int64_t columns, const LatentLayout& layout, int threads);
+size_t SparseMlaWorkspaceBytes(int64_t heads, int64_t columns, const LatentLayout& layout,
+                               int threads);
 }  // namespace cpu
 namespace cuda {
 void Run(const SparseMla& op, Stream stream);
-size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, const LatentLayout& layout);
+size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
+                               const LatentLayout& layout);
 }  // namespace cuda
 }  // namespace strata

@@ -9,7 +9,8 @@ namespace strata {
 
 namespace {
 
-// Long enough to bridge the gap between two ops of a step, short enough not to burn a core between tokens.
+// Long enough to bridge the gap between two ops of a step, short enough not to burn a core between
+// tokens.
 constexpr int kSpins = 4000;
 
 inline void Pause() {

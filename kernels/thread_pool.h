@@ -1,4 +1,5 @@
-// Threads with a fixed partition of work: which thread runs an item never changes what the item computes.
+// Threads with a fixed partition of work: which thread runs an item never changes what the item
+// computes.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,8 @@
 
 namespace strata {
 
-// One caller at a time. The calling thread is worker 0; the others spin briefly for the next call, then sleep.
+// One caller at a time. The calling thread is worker 0; the others spin briefly for the next call,
+// then sleep.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -20,13 +22,17 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  // Calls body(begin, end, worker) on every worker with its contiguous share of [0, count); shares differ by at most
-  // one `grain` and start at multiples of it. Returns when all are done. An exception of any worker is rethrown here.
+  // Calls body(begin, end, worker) on every worker with its contiguous share of [0, count); shares
+  // differ by at most one `grain` and start at multiples of it. Returns when all are done. An
+  // exception of any worker is rethrown here.
   template <class Body>
   void For(int64_t count, int64_t grain, const Body& body) {
-    Run(count, grain, [](const void* context, int64_t begin, int64_t end, int worker) {
-      (*static_cast<const Body*>(context))(begin, end, worker);
-    }, &body);
+    Run(
+        count, grain,
+        [](const void* context, int64_t begin, int64_t end, int worker) {
+          (*static_cast<const Body*>(context))(begin, end, worker);
+        },
+        &body);
   }
 
  private:
@@ -38,7 +44,8 @@ class ThreadPool {
   const int threads_;
   std::vector<std::thread> workers_;
 
-  // The call in flight; written by the caller before generation_ is raised, read by workers after they see it.
+  // The call in flight; written by the caller before generation_ is raised, read by workers after
+  // they see it.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   int64_t count_ = 0;
@@ -49,7 +56,7 @@ class ThreadPool {
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;                  // guards sleeping_ and orders it with generation_
+  std::mutex mutex_;  // guards sleeping_ and orders it with generation_
   std::condition_variable wake_;
   int sleeping_ = 0;
 };

@@ -13,8 +13,9 @@ void MatchShape(const char* op, const char* view, const int64_t* shape,
     const int64_t found = shape[index];
     if (dim->value < 0) dim->value = found;
     if (dim->value != found) {
-      Fail(ErrorCode::kShape, fmt::format("{}: {} has {} {} in dimension {}, the call's other views have {}",
-                                          op, view, found, dim->name, index, dim->value));
+      Fail(ErrorCode::kShape,
+           fmt::format("{}: {} has {} {} in dimension {}, the call's other views have {}", op, view,
+                       found, dim->name, index, dim->value));
     }
     ++index;
   }

@@ -1,4 +1,5 @@
-// Non-owning strided views. The last dimension is contiguous unless an op says otherwise; strides count elements.
+// Non-owning strided views. The last dimension is contiguous unless an op says otherwise; strides
+// count elements.
 #pragma once
 
 #include <cstddef>
@@ -96,13 +97,15 @@ struct AnyView {
   }
 };
 
-// A size that several views of one op must agree on. The first view binds it, a later one that differs is refused.
+// A size that several views of one op must agree on. The first view binds it, a later one that
+// differs is refused.
 struct Dim {
   const char* name;
   int64_t value = -1;
 };
 
-// Checks a view's shape against named sizes; Fail(kShape) names op, view, dimension and both values.
+// Checks a view's shape against named sizes; Fail(kShape) names op, view, dimension and both
+// values.
 void MatchShape(const char* op, const char* view, const int64_t* shape,
                 std::initializer_list<Dim*> dims);
 

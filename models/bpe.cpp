@@ -7,7 +7,8 @@ namespace strata {
 bool BytePairEncoder::AddMerge(const std::string& left, const std::string& right) {
   const auto l = ids_.find(left), r = ids_.find(right), both = ids_.find(left + right);
   if (l == ids_.end() || r == ids_.end() || both == ids_.end()) return false;
-  merges_.emplace(Key(l->second, r->second), Merge{static_cast<int32_t>(merges_.size()), both->second});
+  merges_.emplace(Key(l->second, r->second),
+                  Merge{static_cast<int32_t>(merges_.size()), both->second});
   return true;
 }
 
@@ -26,8 +27,8 @@ void BytePairEncoder::Encode(std::string_view word, std::vector<int32_t>& out) c
       return;
     }
   }
-  // Symbols in a linked list; candidates in a heap by (rank, position). A candidate whose symbols have changed since is
-  // dropped when it comes up.
+  // Symbols in a linked list; candidates in a heap by (rank, position). A candidate whose symbols
+  // have changed since is dropped when it comes up.
   struct Symbol {
     int32_t id;
     int32_t previous, next;
@@ -42,7 +43,8 @@ void BytePairEncoder::Encode(std::string_view word, std::vector<int32_t>& out) c
   symbols.reserve(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     const int32_t at = static_cast<int32_t>(i);
-    symbols.push_back({ids_.at(std::string(1, word[i])), at - 1, i + 1 < word.size() ? at + 1 : -1});
+    symbols.push_back(
+        {ids_.at(std::string(1, word[i])), at - 1, i + 1 < word.size() ? at + 1 : -1});
   }
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   const auto consider = [&](int32_t left) {
@@ -58,7 +60,8 @@ void BytePairEncoder::Encode(std::string_view word, std::vector<int32_t>& out) c
     const Candidate best = candidates.top();
     candidates.pop();
     Symbol& left = symbols[best.left];
-    if (left.id != best.left_id || left.next < 0 || symbols[left.next].id != best.right_id) continue;
+    if (left.id != best.left_id || left.next < 0 || symbols[left.next].id != best.right_id)
+      continue;
     const int32_t merged = left.next;
     left.id = best.result;
     left.next = symbols[merged].next;
@@ -67,7 +70,8 @@ void BytePairEncoder::Encode(std::string_view word, std::vector<int32_t>& out) c
     consider(left.previous);
     consider(best.left);
   }
-  for (int32_t at = symbols.empty() ? -1 : 0; at >= 0; at = symbols[at].next) out.push_back(symbols[at].id);
+  for (int32_t at = symbols.empty() ? -1 : 0; at >= 0; at = symbols[at].next)
+    out.push_back(symbols[at].id);
 }
 
 }  // namespace strata

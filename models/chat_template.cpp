@@ -17,7 +17,8 @@ using nlohmann::ordered_json;
 constexpr int kParseDepth = 100;
 constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 
-// The chat_template of tokenizer_config.json: a string, or a list of named ones of which "default" counts.
+// The chat_template of tokenizer_config.json: a string, or a list of named ones of which "default"
+// counts.
 std::string TemplateOfConfig(const std::filesystem::path& file) {
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return "";
@@ -27,7 +28,8 @@ std::string TemplateOfConfig(const std::filesystem::path& file) {
   if (section.is_string()) return section.get<std::string>();
   if (!section.is_array()) return "";
   for (const ordered_json& entry : section) {
-    if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") && entry["template"].is_string()) {
+    if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
+        entry["template"].is_string()) {
       return entry["template"].get<std::string>();
     }
   }
@@ -62,30 +64,36 @@ ChatTemplate ChatTemplate::DeepseekV32() {
 
 bool ChatTemplate::Exists(const std::filesystem::path& directory, const std::string& model_type) {
   std::error_code error;
-  return std::filesystem::exists(directory / "chat_template.jinja", error) || model_type == "deepseek_v32" ||
+  return std::filesystem::exists(directory / "chat_template.jinja", error) ||
+         model_type == "deepseek_v32" ||
          !TemplateOfConfig(directory / "tokenizer_config.json").empty();
 }
 
-ChatTemplate ChatTemplate::Load(const std::filesystem::path& directory, const std::string& model_type) {
+ChatTemplate ChatTemplate::Load(const std::filesystem::path& directory,
+                                const std::string& model_type) {
   const std::filesystem::path file = directory / "chat_template.jinja";
   std::error_code error;
-  if (std::filesystem::exists(file, error)) return FromSource(ReadTextFile(file, kMaxTemplateBytes), file.string());
+  if (std::filesystem::exists(file, error))
+    return FromSource(ReadTextFile(file, kMaxTemplateBytes), file.string());
   const std::filesystem::path config = directory / "tokenizer_config.json";
   const std::string source = TemplateOfConfig(config);
   if (!source.empty()) return FromSource(source, config.string() + " (chat_template)");
   if (model_type == "deepseek_v32") return DeepseekV32();
-  Fail(ErrorCode::kModelFile, fmt::format("{} has no chat template (chat_template.jinja, or chat_template in "
-                                          "tokenizer_config.json); use --raw", directory.string()));
+  Fail(ErrorCode::kModelFile,
+       fmt::format("{} has no chat template (chat_template.jinja, or chat_template in "
+                   "tokenizer_config.json); use --raw",
+                   directory.string()));
 }
 
 void ChatTemplate::SetVariable(const std::string& name, const std::string& value) {
   impl_->variables.emplace_back(name, value);
 }
 
-std::string ChatTemplate::Render(const ordered_json& messages, const ordered_json& tools, const RenderOptions& options,
-                                 const TemplateLimits& limits) const {
+std::string ChatTemplate::Render(const ordered_json& messages, const ordered_json& tools,
+                                 const RenderOptions& options, const TemplateLimits& limits) const {
   if (impl_->program == nullptr) {
-    return EncodeDeepseekV32(messages, !tools.is_null() && !tools.empty(), options.enable_thinking.value_or(false),
+    return EncodeDeepseekV32(messages, !tools.is_null() && !tools.empty(),
+                             options.enable_thinking.value_or(false),
                              options.add_generation_prompt);
   }
   jinja::Dict variables = impl_->variables;
@@ -100,9 +108,11 @@ std::string ChatTemplate::Render(const ordered_json& messages, const ordered_jso
   }
 }
 
-std::string ChatTemplate::Render(const std::string& user_message, const std::string& system_message) const {
+std::string ChatTemplate::Render(const std::string& user_message,
+                                 const std::string& system_message) const {
   ordered_json messages = ordered_json::array();
-  if (!system_message.empty()) messages.push_back({{"role", "system"}, {"content", system_message}});
+  if (!system_message.empty())
+    messages.push_back({{"role", "system"}, {"content", system_message}});
   messages.push_back({{"role", "user"}, {"content", user_message}});
   return Render(messages, nullptr, RenderOptions{});
 }

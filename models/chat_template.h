@@ -13,9 +13,9 @@ namespace strata {
 
 // Bounds of one rendering: a template is data from the internet and runs sandboxed.
 struct TemplateLimits {
-  int depth = 64;                       // nested calls, loops and expressions
+  int depth = 64;  // nested calls, loops and expressions
   size_t output_bytes = 64u << 20;
-  int64_t steps = 20'000'000;           // evaluated nodes: bounds time
+  int64_t steps = 20'000'000;  // evaluated nodes: bounds time
 };
 
 struct RenderOptions {
@@ -26,9 +26,10 @@ struct RenderOptions {
 // Thread-safe after loading.
 class ChatTemplate {
  public:
-  // chat_template.jinja, else tokenizer_config.json's chat_template (a string, or the entry named "default" of a list),
-  // else the built-in DeepSeek-V3.2 encoding when `model_type` is "deepseek_v32", else Fail(kModelFile) that says how to
-  // use --raw. Unsupported syntax: Fail(kModelFile) naming line and feature, never another model's format.
+  // chat_template.jinja, else tokenizer_config.json's chat_template (a string, or the entry named
+  // "default" of a list), else the built-in DeepSeek-V3.2 encoding when `model_type` is
+  // "deepseek_v32", else Fail(kModelFile) that says how to use --raw. Unsupported syntax:
+  // Fail(kModelFile) naming line and feature, never another model's format.
   static ChatTemplate Load(const std::filesystem::path& directory, const std::string& model_type);
   // Whether Load would find a template, readable or not.
   static bool Exists(const std::filesystem::path& directory, const std::string& model_type);
@@ -39,10 +40,11 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // messages: [{"role", "content", "reasoning_content"?, "tool_calls"?, "tool_call_id"?}]; tools: OpenAI tool list or null.
-  // Fail(kUsage) when the template raises (raise_exception) or a limit is hit, naming which.
-  std::string Render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools, const RenderOptions& options,
-                     const TemplateLimits& limits = {}) const;
+  // messages: [{"role", "content", "reasoning_content"?, "tool_calls"?, "tool_call_id"?}]; tools:
+  // OpenAI tool list or null. Fail(kUsage) when the template raises (raise_exception) or a limit is
+  // hit, naming which.
+  std::string Render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                     const RenderOptions& options, const TemplateLimits& limits = {}) const;
   // One user turn after an optional system message, with the generation prompt.
   std::string Render(const std::string& user_message, const std::string& system_message = "") const;
 

@@ -29,7 +29,8 @@ class Mapping {
   explicit Mapping(const std::filesystem::path& file) {
     const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
-      Fail(ErrorCode::kModelFile, fmt::format("{} cannot be opened: {}", file.string(), std::strerror(errno)));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{} cannot be opened: {}", file.string(), std::strerror(errno)));
     }
     struct stat info {};
     if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -43,10 +44,13 @@ class Mapping {
     }
     close(descriptor);
     if (bytes_ > 0 && data_ == nullptr) {
-      Fail(ErrorCode::kModelFile, fmt::format("{} cannot be mapped: {}", file.string(), std::strerror(errno)));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{} cannot be mapped: {}", file.string(), std::strerror(errno)));
     }
   }
-  Mapping(Mapping&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+  Mapping(Mapping&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+  }
   Mapping& operator=(Mapping&&) = delete;
   ~Mapping() {
     if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), bytes_);
@@ -59,7 +63,8 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-// Types a header may name. Those Strata cannot compute with are listed, and refused when a layer asks for one.
+// Types a header may name. Those Strata cannot compute with are listed, and refused when a layer
+// asks for one.
 struct StoredType {
   const char* name;
   int64_t bytes;
@@ -67,12 +72,14 @@ struct StoredType {
   DType dtype;
 };
 constexpr StoredType kStoredTypes[] = {
-    {"F32", 4, true, DType::kF32},   {"BF16", 2, true, DType::kBf16},  {"F8_E4M3", 1, true, DType::kFp8E4M3},
-    {"I32", 4, true, DType::kI32},   {"I8", 1, true, DType::kInt8},    {"F16", 2, false, DType::kBf16},
-    {"F64", 8, false, DType::kF32},  {"I64", 8, false, DType::kI32},   {"I16", 2, false, DType::kI32},
-    {"U8", 1, false, DType::kInt8},  {"U16", 2, false, DType::kI32},   {"U32", 4, false, DType::kI32},
-    {"U64", 8, false, DType::kI32},  {"BOOL", 1, false, DType::kInt8}, {"F8_E5M2", 1, false, DType::kFp8E4M3},
-    {"F8_E8M0", 1, false, DType::kFp8E4M3}};
+    {"F32", 4, true, DType::kF32},          {"BF16", 2, true, DType::kBf16},
+    {"F8_E4M3", 1, true, DType::kFp8E4M3},  {"I32", 4, true, DType::kI32},
+    {"I8", 1, true, DType::kInt8},          {"F16", 2, false, DType::kBf16},
+    {"F64", 8, false, DType::kF32},         {"I64", 8, false, DType::kI32},
+    {"I16", 2, false, DType::kI32},         {"U8", 1, false, DType::kInt8},
+    {"U16", 2, false, DType::kI32},         {"U32", 4, false, DType::kI32},
+    {"U64", 8, false, DType::kI32},         {"BOOL", 1, false, DType::kInt8},
+    {"F8_E5M2", 1, false, DType::kFp8E4M3}, {"F8_E8M0", 1, false, DType::kFp8E4M3}};
 
 const StoredType* FindStoredType(const std::string& name) {
   for (const StoredType& type : kStoredTypes) {
@@ -81,7 +88,9 @@ const StoredType* FindStoredType(const std::string& name) {
   return nullptr;
 }
 
-std::string ShapeText(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string ShapeText(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 struct StoredTensor {
   TensorRef ref;
@@ -89,12 +98,15 @@ struct StoredTensor {
   std::string file;
 };
 
-[[noreturn]] void RefuseTensor(const std::string& file, const std::string& name, const std::string& what) {
-  Fail(ErrorCode::kModelFile, fmt::format("{}: tensor {} {}; the file is damaged or not a safetensors file", file, name, what));
+[[noreturn]] void RefuseTensor(const std::string& file, const std::string& name,
+                               const std::string& what) {
+  Fail(ErrorCode::kModelFile,
+       fmt::format("{}: tensor {} {}; the file is damaged or not a safetensors file", file, name,
+                   what));
 }
 
-StoredTensor ReadEntry(const std::string& file, const std::string& name, const nlohmann::ordered_json& entry,
-                       size_t data_bytes) {
+StoredTensor ReadEntry(const std::string& file, const std::string& name,
+                       const nlohmann::ordered_json& entry, size_t data_bytes) {
   if (!entry.is_object()) RefuseTensor(file, name, "has no description");
   const JsonFields fields(entry, fmt::format("{}: tensor {}", file, name), ErrorCode::kModelFile);
   StoredTensor tensor;
@@ -102,13 +114,15 @@ StoredTensor ReadEntry(const std::string& file, const std::string& name, const n
   tensor.ref.name = name;
   const std::string type_name = fields.String("dtype").value_or("");
   tensor.type = FindStoredType(type_name);
-  if (tensor.type == nullptr) RefuseTensor(file, name, fmt::format("has the unknown dtype '{}'", type_name));
+  if (tensor.type == nullptr)
+    RefuseTensor(file, name, fmt::format("has the unknown dtype '{}'", type_name));
   tensor.ref.dtype = tensor.type->dtype;
   const nlohmann::ordered_json* shape = fields.Find("shape");
   const nlohmann::ordered_json* offsets = fields.Find("data_offsets");
-  if (shape == nullptr || !shape->is_array() || shape->size() > 8) RefuseTensor(file, name, "has no shape");
-  if (offsets == nullptr || !offsets->is_array() || offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
-      !(*offsets)[1].is_number_unsigned()) {
+  if (shape == nullptr || !shape->is_array() || shape->size() > 8)
+    RefuseTensor(file, name, "has no shape");
+  if (offsets == nullptr || !offsets->is_array() || offsets->size() != 2 ||
+      !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
     RefuseTensor(file, name, "has no data_offsets");
   }
   uint64_t elements = 1;
@@ -125,15 +139,18 @@ StoredTensor ReadEntry(const std::string& file, const std::string& name, const n
   }
   const uint64_t begin = (*offsets)[0].get<uint64_t>(), end = (*offsets)[1].get<uint64_t>();
   if (begin > end || end > data_bytes) {
-    Fail(ErrorCode::kModelFile,
-         fmt::format("{}: tensor {} lies at bytes {} to {} of {}: the file is truncated or damaged; fetch it again", file,
-                     name, begin, end, data_bytes));
+    Fail(ErrorCode::kModelFile, fmt::format("{}: tensor {} lies at bytes {} to {} of {}: the file "
+                                            "is truncated or damaged; fetch it again",
+                                            file, name, begin, end, data_bytes));
   }
   if (end - begin != elements * static_cast<uint64_t>(tensor.type->bytes)) {
-    RefuseTensor(file, name, fmt::format("of shape {} and dtype {} has {} bytes, {} are needed", ShapeText(tensor.ref.shape),
-                                         type_name, end - begin, elements * static_cast<uint64_t>(tensor.type->bytes)));
+    RefuseTensor(file, name,
+                 fmt::format("of shape {} and dtype {} has {} bytes, {} are needed",
+                             ShapeText(tensor.ref.shape), type_name, end - begin,
+                             elements * static_cast<uint64_t>(tensor.type->bytes)));
   }
-  tensor.ref.data = reinterpret_cast<const std::byte*>(begin);  // an offset until the mapping's base is added
+  tensor.ref.data =
+      reinterpret_cast<const std::byte*>(begin);  // an offset until the mapping's base is added
   tensor.ref.bytes = end - begin;
   return tensor;
 }
@@ -152,19 +169,22 @@ struct Checkpoint::Impl {
     const Mapping& mapping = mappings.back();
     uint64_t header_bytes = 0;
     if (mapping.bytes() < sizeof(header_bytes)) {
-      Fail(ErrorCode::kModelFile, fmt::format("{} has {} bytes, too few for a safetensors file", file, mapping.bytes()));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{} has {} bytes, too few for a safetensors file", file, mapping.bytes()));
     }
     std::memcpy(&header_bytes, mapping.data(), sizeof(header_bytes));
     if (header_bytes > kMaxHeaderBytes || header_bytes > mapping.bytes() - sizeof(header_bytes)) {
-      Fail(ErrorCode::kModelFile,
-           fmt::format("{}: the header claims {} bytes, the file has {}: truncated, or not a safetensors file", file,
-                       header_bytes, mapping.bytes()));
+      Fail(ErrorCode::kModelFile, fmt::format("{}: the header claims {} bytes, the file has {}: "
+                                              "truncated, or not a safetensors file",
+                                              file, header_bytes, mapping.bytes()));
     }
     const std::byte* base = mapping.data() + sizeof(header_bytes) + header_bytes;
     const size_t data_bytes = mapping.bytes() - sizeof(header_bytes) - header_bytes;
-    const std::string_view text(reinterpret_cast<const char*>(mapping.data()) + sizeof(header_bytes), header_bytes);
+    const std::string_view text(
+        reinterpret_cast<const char*>(mapping.data()) + sizeof(header_bytes), header_bytes);
     const nlohmann::ordered_json header = ParseJson(text, file + " (header)", kHeaderDepth);
-    if (!header.is_object()) Fail(ErrorCode::kModelFile, fmt::format("{}: the header is not an object", file));
+    if (!header.is_object())
+      Fail(ErrorCode::kModelFile, fmt::format("{}: the header is not an object", file));
     std::vector<std::pair<uint64_t, uint64_t>> ranges;
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") continue;
@@ -175,13 +195,16 @@ struct Checkpoint::Impl {
       Align(tensor);
       const auto [existing, added] = tensors.emplace(name, std::move(tensor));
       if (!added) {
-        Fail(ErrorCode::kModelFile, fmt::format("tensor {} is in {} and in {}", name, existing->second.file, file));
+        Fail(ErrorCode::kModelFile,
+             fmt::format("tensor {} is in {} and in {}", name, existing->second.file, file));
       }
     }
     std::sort(ranges.begin(), ranges.end());
     for (size_t i = 1; i < ranges.size(); ++i) {
       if (ranges[i].first < ranges[i - 1].second) {
-        Fail(ErrorCode::kModelFile, fmt::format("{}: two tensors overlap at byte {}; the file is damaged", file, ranges[i].first));
+        Fail(ErrorCode::kModelFile,
+             fmt::format("{}: two tensors overlap at byte {}; the file is damaged", file,
+                         ranges[i].first));
       }
     }
   }
@@ -211,15 +234,18 @@ Checkpoint Checkpoint::OpenFile(const std::filesystem::path& file) {
 Checkpoint Checkpoint::Open(const std::filesystem::path& directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error)) {
-    Fail(ErrorCode::kModelFile, fmt::format("{} is not a directory; a model is a folder with config.json and "
-                                            "safetensors files", directory.string()));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("{} is not a directory; a model is a folder with config.json and "
+                     "safetensors files",
+                     directory.string()));
   }
   const std::filesystem::path index_file = directory / "model.safetensors.index.json";
   if (!std::filesystem::exists(index_file, error)) {
     const std::filesystem::path single = directory / "model.safetensors";
     if (!std::filesystem::exists(single, error)) {
       Fail(ErrorCode::kModelFile,
-           fmt::format("{} has neither model.safetensors nor model.safetensors.index.json", directory.string()));
+           fmt::format("{} has neither model.safetensors nor model.safetensors.index.json",
+                       directory.string()));
     }
     return OpenFile(single);
   }
@@ -227,12 +253,14 @@ Checkpoint Checkpoint::Open(const std::filesystem::path& directory) {
   const nlohmann::ordered_json index = ParseJson(ReadTextFile(index_file), index_name);
   const JsonFields fields(index, index_name, ErrorCode::kModelFile);
   const nlohmann::ordered_json* weight_map = fields.Find("weight_map");
-  if (weight_map == nullptr || !weight_map->is_object()) fields.Refuse("weight_map", "an object of tensor names is needed");
+  if (weight_map == nullptr || !weight_map->is_object())
+    fields.Refuse("weight_map", "an object of tensor names is needed");
   std::set<std::string> shards;
   for (const auto& [name, shard] : weight_map->items()) {
     if (!shard.is_string() || shard.get<std::string>().find('/') != std::string::npos) {
-      Fail(ErrorCode::kModelFile, fmt::format("{}: tensor {} is mapped to {}, a file name is needed", index_name, name,
-                                              ShortJson(shard)));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{}: tensor {} is mapped to {}, a file name is needed", index_name, name,
+                       ShortJson(shard)));
     }
     shards.insert(shard.get<std::string>());
   }
@@ -240,15 +268,15 @@ Checkpoint Checkpoint::Open(const std::filesystem::path& directory) {
   impl->where = directory.string();
   for (const std::string& shard : shards) {
     if (!std::filesystem::exists(directory / shard, error)) {
-      Fail(ErrorCode::kModelFile, fmt::format("{} names the shard {}, which is not in {}; fetch it", index_name, shard,
-                                              directory.string()));
+      Fail(ErrorCode::kModelFile, fmt::format("{} names the shard {}, which is not in {}; fetch it",
+                                              index_name, shard, directory.string()));
     }
     impl->AddFile(directory / shard);
   }
   for (const auto& [name, shard] : weight_map->items()) {
     if (!impl->tensors.contains(name)) {
-      Fail(ErrorCode::kModelFile, fmt::format("{} says tensor {} is in {}, but no shard has it", index_name, name,
-                                              shard.get<std::string>()));
+      Fail(ErrorCode::kModelFile, fmt::format("{} says tensor {} is in {}, but no shard has it",
+                                              index_name, name, shard.get<std::string>()));
     }
   }
   return Checkpoint(std::move(impl));
@@ -274,16 +302,19 @@ size_t Checkpoint::total_bytes() const {
 const TensorRef& Checkpoint::Need(const std::string& name, std::span<const int64_t> shape) const {
   const auto found = impl_->tensors.find(name);
   if (found == impl_->tensors.end()) {
-    Fail(ErrorCode::kModelFile, fmt::format("tensor {} {} is missing from {}", name, ShapeText(shape), impl_->where));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("tensor {} {} is missing from {}", name, ShapeText(shape), impl_->where));
   }
   const StoredTensor& tensor = found->second;
   if (!std::equal(shape.begin(), shape.end(), tensor.ref.shape.begin(), tensor.ref.shape.end())) {
-    Fail(ErrorCode::kModelFile, fmt::format("tensor {} is {} in {}, config.json says {}; wrong config.json?", name,
-                                            ShapeText(tensor.ref.shape), tensor.file, ShapeText(shape)));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("tensor {} is {} in {}, config.json says {}; wrong config.json?", name,
+                     ShapeText(tensor.ref.shape), tensor.file, ShapeText(shape)));
   }
   if (!tensor.type->usable) {
-    Fail(ErrorCode::kModelFile, fmt::format("tensor {} is stored as {}; F32, BF16 and F8_E4M3 weights are served", name,
-                                            tensor.type->name));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("tensor {} is stored as {}; F32, BF16 and F8_E4M3 weights are served", name,
+                     tensor.type->name));
   }
   return tensor.ref;
 }
@@ -291,25 +322,29 @@ const TensorRef& Checkpoint::Need(const std::string& name, std::span<const int64
 Matrix Checkpoint::NeedMatrix(const std::string& name, int64_t rows, int64_t cols) const {
   const int64_t shape[2] = {rows, cols};
   const TensorRef& tensor = Need(name, shape);
-  Matrix matrix{.data = tensor.data, .dtype = tensor.dtype, .rows = rows, .cols = cols, .row_stride = cols};
+  Matrix matrix{
+      .data = tensor.data, .dtype = tensor.dtype, .rows = rows, .cols = cols, .row_stride = cols};
   if (tensor.dtype == DType::kFp8E4M3) {
     const int64_t scale_shape[2] = {(rows + kWeightScaleBlock - 1) / kWeightScaleBlock,
                                     (cols + kWeightScaleBlock - 1) / kWeightScaleBlock};
     const std::string scale_name = name + "_scale_inv";
     const TensorRef& scales = Need(scale_name, scale_shape);
     if (scales.dtype != DType::kF32) {
-      Fail(ErrorCode::kModelFile, fmt::format("tensor {} is {}, block scales are fp32", scale_name, DTypeName(scales.dtype)));
+      Fail(ErrorCode::kModelFile, fmt::format("tensor {} is {}, block scales are fp32", scale_name,
+                                              DTypeName(scales.dtype)));
     }
     matrix.scales = reinterpret_cast<const float*>(scales.data);
     matrix.scale_stride = scale_shape[1];
   } else if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kBf16) {
-    Fail(ErrorCode::kModelFile, fmt::format("tensor {} is {}; F32, BF16 and F8_E4M3 weights are served", name,
-                                            DTypeName(tensor.dtype)));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("tensor {} is {}; F32, BF16 and F8_E4M3 weights are served", name,
+                     DTypeName(tensor.dtype)));
   }
   return matrix;
 }
 
-std::vector<float> Checkpoint::NeedFloats(const std::string& name, std::span<const int64_t> shape) const {
+std::vector<float> Checkpoint::NeedFloats(const std::string& name,
+                                          std::span<const int64_t> shape) const {
   const TensorRef& tensor = Need(name, shape);
   std::vector<float> values(tensor.bytes / static_cast<size_t>(DTypeBytes(tensor.dtype)));
   if (tensor.dtype == DType::kF32) {
@@ -318,7 +353,8 @@ std::vector<float> Checkpoint::NeedFloats(const std::string& name, std::span<con
     const uint16_t* source = reinterpret_cast<const uint16_t*>(tensor.data);
     for (size_t i = 0; i < values.size(); ++i) values[i] = Bf16ToFloat(source[i]);
   } else {
-    Fail(ErrorCode::kModelFile, fmt::format("tensor {} is {}, F32 or BF16 is needed", name, DTypeName(tensor.dtype)));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("tensor {} is {}, F32 or BF16 is needed", name, DTypeName(tensor.dtype)));
   }
   return values;
 }
@@ -335,7 +371,8 @@ void WriteSafetensors(const std::filesystem::path& file, std::span<const TensorT
     for (const StoredType& type : kStoredTypes) {
       if (type.usable && type.dtype == tensor.dtype) type_name = type.name;
     }
-    header[tensor.name] = {{"dtype", type_name}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
+    header[tensor.name] = {
+        {"dtype", type_name}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
     sizes.push_back(bytes);
   }
@@ -348,19 +385,22 @@ void WriteSafetensors(const std::filesystem::path& file, std::span<const TensorT
     stream.write(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes));
     stream.write(text.data(), static_cast<std::streamsize>(text.size()));
     for (size_t i = 0; i < tensors.size(); ++i) {
-      stream.write(static_cast<const char*>(tensors[i].data), static_cast<std::streamsize>(sizes[i]));
+      stream.write(static_cast<const char*>(tensors[i].data),
+                   static_cast<std::streamsize>(sizes[i]));
     }
     stream.flush();
     if (!stream) {
       std::error_code ignored;
       std::filesystem::remove(partial, ignored);
-      Fail(ErrorCode::kModelFile, fmt::format("{} cannot be written: {}", file.string(), std::strerror(errno)));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{} cannot be written: {}", file.string(), std::strerror(errno)));
     }
   }
   std::error_code error;
   std::filesystem::rename(partial, file, error);
   if (error) {
-    Fail(ErrorCode::kModelFile, fmt::format("{} cannot be written: {}", file.string(), error.message()));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("{} cannot be written: {}", file.string(), error.message()));
   }
 }
 

@@ -39,42 +39,51 @@ const FamilyInfo& FindFamily(const JsonFields& fields) {
   fields.Refuse("model_type", fmt::format("the known ones are {}", known));
 }
 
-// Rotary settings. Newer files nest everything in rope_parameters; older ones have rope_theta beside rope_scaling.
-RopeConfig ReadRope(const JsonFields& fields, const FamilyInfo& family, std::vector<std::string>& warnings) {
+// Rotary settings. Newer files nest everything in rope_parameters; older ones have rope_theta
+// beside rope_scaling.
+RopeConfig ReadRope(const JsonFields& fields, const FamilyInfo& family,
+                    std::vector<std::string>& warnings) {
   const ordered_json* nested = fields.Find("rope_parameters");
   if (nested == nullptr) nested = fields.Find("rope_scaling");
   const ordered_json empty = ordered_json::object();
-  const JsonFields rope_fields(nested != nullptr ? *nested : empty, fields.file_name() + ": rope_parameters",
-                               ErrorCode::kConfig);
+  const JsonFields rope_fields(nested != nullptr ? *nested : empty,
+                               fields.file_name() + ": rope_parameters", ErrorCode::kConfig);
   RopeConfig rope;
   const std::optional<double> top_theta = fields.Number("rope_theta");
   const std::optional<double> nested_theta = rope_fields.Number("rope_theta");
   rope.theta = nested_theta.value_or(top_theta.value_or(family.rope_theta));
   if (top_theta && nested_theta && *top_theta != *nested_theta) {
-    warnings.push_back(fmt::format("rope_theta is {} at the top and {} in rope_parameters; the nested value is used",
-                                   *top_theta, *nested_theta));
+    warnings.push_back(fmt::format(
+        "rope_theta is {} at the top and {} in rope_parameters; the nested value is used",
+        *top_theta, *nested_theta));
   }
   if (!top_theta && !nested_theta) {
-    warnings.push_back(fmt::format("rope_theta is nowhere in the file; the default of {}, {}, is used",
-                                   family.model_type, family.rope_theta));
+    warnings.push_back(
+        fmt::format("rope_theta is nowhere in the file; the default of {}, {}, is used",
+                    family.model_type, family.rope_theta));
   }
   if (!(rope.theta > 1.0)) {
-    Fail(ErrorCode::kConfig, fmt::format("{}: rope_theta is {}, a number above 1 is needed", fields.file_name(), rope.theta));
+    Fail(ErrorCode::kConfig, fmt::format("{}: rope_theta is {}, a number above 1 is needed",
+                                         fields.file_name(), rope.theta));
   }
-  rope.type = rope_fields.String("rope_type").value_or(rope_fields.String("type").value_or("default"));
+  rope.type =
+      rope_fields.String("rope_type").value_or(rope_fields.String("type").value_or("default"));
   if (rope.type != "default" && rope.type != "linear" && rope.type != "yarn") {
-    Fail(ErrorCode::kConfig, fmt::format("{}: rope_type is '{}'; default, linear and yarn are known", fields.file_name(),
-                                         rope.type));
+    Fail(ErrorCode::kConfig,
+         fmt::format("{}: rope_type is '{}'; default, linear and yarn are known",
+                     fields.file_name(), rope.type));
   }
   if (rope.type == "default") return rope;
   rope.factor = rope_fields.Number("factor").value_or(0.0);
   if (!(rope.factor >= 1.0)) rope_fields.Refuse("factor", "a number of 1 or more is needed");
   if (rope.type == "linear") return rope;
-  rope.original_max_position = rope_fields.IntegerOr("original_max_position_embeddings", 0, 1, int64_t{1} << 40);
+  rope.original_max_position =
+      rope_fields.IntegerOr("original_max_position_embeddings", 0, 1, int64_t{1} << 40);
   if (rope.original_max_position == 0) {
     rope.original_max_position = fields.NeedInteger("max_position_embeddings", 1, int64_t{1} << 40);
-    warnings.push_back(fmt::format("yarn without original_max_position_embeddings: max_position_embeddings {} is used",
-                                   rope.original_max_position));
+    warnings.push_back(fmt::format(
+        "yarn without original_max_position_embeddings: max_position_embeddings {} is used",
+        rope.original_max_position));
   }
   rope.beta_fast = rope_fields.Number("beta_fast").value_or(32.0);
   rope.beta_slow = rope_fields.Number("beta_slow").value_or(1.0);
@@ -86,33 +95,39 @@ RopeConfig ReadRope(const JsonFields& fields, const FamilyInfo& family, std::vec
 }
 
 // Per layer: true for `yes`, false for `no`; any other word is refused.
-std::vector<bool> ReadWords(const JsonFields& fields, const char* name, int64_t layers, const std::string& yes,
-                            const std::string& no) {
+std::vector<bool> ReadWords(const JsonFields& fields, const char* name, int64_t layers,
+                            const std::string& yes, const std::string& no) {
   const ordered_json& list = *fields.Find(name);
   if (!list.is_array() || static_cast<int64_t>(list.size()) != layers) {
     fields.Refuse(name, fmt::format("a list of {} entries, one per layer, is needed", layers));
   }
   std::vector<bool> result;
   for (const ordered_json& word : list) {
-    if (word != yes && word != no) fields.Refuse(name, fmt::format("entries are '{}' or '{}'", yes, no));
+    if (word != yes && word != no)
+      fields.Refuse(name, fmt::format("entries are '{}' or '{}'", yes, no));
     result.push_back(word == yes);
   }
   return result;
 }
 
-// indexer_types names each layer; index_topk_pattern does so with the letters F and S; index_topk_freq n with
-// index_skip_topk_offset o (default 2) makes layer i full when max(i - o + 1, 0) is a multiple of n.
+// indexer_types names each layer; index_topk_pattern does so with the letters F and S;
+// index_topk_freq n with index_skip_topk_offset o (default 2) makes layer i full when max(i - o +
+// 1, 0) is a multiple of n.
 std::vector<bool> ReadIndexerLayers(const JsonFields& fields, int64_t layers) {
-  if (fields.Has("indexer_types")) return ReadWords(fields, "indexer_types", layers, "full", "shared");
+  if (fields.Has("indexer_types"))
+    return ReadWords(fields, "indexer_types", layers, "full", "shared");
   const ordered_json* pattern = fields.Find("index_topk_pattern");
-  if (pattern != nullptr && pattern->is_array()) return ReadWords(fields, "index_topk_pattern", layers, "full", "shared");
+  if (pattern != nullptr && pattern->is_array())
+    return ReadWords(fields, "index_topk_pattern", layers, "full", "shared");
   std::vector<bool> full(static_cast<size_t>(layers), true);
   if (pattern != nullptr) {
     const std::string letters = *fields.String("index_topk_pattern");
-    if (static_cast<int64_t>(letters.size()) != layers || letters.find_first_not_of("FS") != std::string::npos) {
+    if (static_cast<int64_t>(letters.size()) != layers ||
+        letters.find_first_not_of("FS") != std::string::npos) {
       fields.Refuse("index_topk_pattern", fmt::format("{} letters F or S are needed", layers));
     }
-    for (int64_t i = 0; i < layers; ++i) full[static_cast<size_t>(i)] = letters[static_cast<size_t>(i)] == 'F';
+    for (int64_t i = 0; i < layers; ++i)
+      full[static_cast<size_t>(i)] = letters[static_cast<size_t>(i)] == 'F';
     return full;
   }
   const int64_t frequency = fields.IntegerOr("index_topk_freq", 1, 1, kMaxLayers);
@@ -124,7 +139,8 @@ std::vector<bool> ReadIndexerLayers(const JsonFields& fields, int64_t layers) {
 }
 
 std::vector<bool> ReadSparseLayers(const JsonFields& fields, int64_t layers) {
-  if (fields.Has("mlp_layer_types")) return ReadWords(fields, "mlp_layer_types", layers, "sparse", "dense");
+  if (fields.Has("mlp_layer_types"))
+    return ReadWords(fields, "mlp_layer_types", layers, "sparse", "dense");
   const int64_t dense = fields.IntegerOr("first_k_dense_replace", 0, 0, kMaxLayers);
   const int64_t frequency = fields.IntegerOr("moe_layer_freq", 1, 1, kMaxLayers);
   std::vector<bool> sparse;
@@ -140,11 +156,13 @@ void ReadExperts(const JsonFields& fields, ModelConfig& config) {
   config.expert_groups = fields.IntegerOr("n_group", 1, 1, config.experts);
   config.kept_groups = fields.IntegerOr("topk_group", 1, 1, config.expert_groups);
   if (config.experts % config.expert_groups != 0) {
-    fields.Refuse("n_group", fmt::format("a divisor of n_routed_experts {} is needed", config.experts));
+    fields.Refuse("n_group",
+                  fmt::format("a divisor of n_routed_experts {} is needed", config.experts));
   }
   if (config.experts_per_token > config.experts / config.expert_groups * config.kept_groups) {
-    fields.Refuse("num_experts_per_tok", fmt::format("{} kept groups hold {} experts only", config.kept_groups,
-                                                     config.experts / config.expert_groups * config.kept_groups));
+    fields.Refuse("num_experts_per_tok",
+                  fmt::format("{} kept groups hold {} experts only", config.kept_groups,
+                              config.experts / config.expert_groups * config.kept_groups));
   }
   config.normalise_experts = fields.Boolean("norm_topk_prob").value_or(true);
   config.routed_scaling = fields.Number("routed_scaling_factor").value_or(1.0);
@@ -155,7 +173,8 @@ void ReadExperts(const JsonFields& fields, ModelConfig& config) {
 void CheckQuantisation(const JsonFields& fields) {
   const ordered_json* section = fields.Find("quantization_config");
   if (section == nullptr) return;
-  const JsonFields quantisation(*section, fields.file_name() + ": quantization_config", ErrorCode::kConfig);
+  const JsonFields quantisation(*section, fields.file_name() + ": quantization_config",
+                                ErrorCode::kConfig);
   const std::string method = quantisation.String("quant_method").value_or("");
   if (method != "fp8") quantisation.Refuse("quant_method", "fp8 with 128x128 blocks is served");
   const ordered_json* block = quantisation.Find("weight_block_size");
@@ -177,7 +196,8 @@ ModelConfig ReadConfig(const ordered_json& root, const std::string& file_name) {
   config.mtp_layers = fields.IntegerOr("num_nextn_predict_layers", 0, 0, 8);
   config.heads = fields.NeedInteger("num_attention_heads", 1, 4096);
   config.q_lora_rank = fields.IntegerOr("q_lora_rank", 0, 0, kMaxWidth);
-  if (config.q_lora_rank == 0) fields.Refuse("q_lora_rank", "the indexer's queries are made from it: 1 or more is needed");
+  if (config.q_lora_rank == 0)
+    fields.Refuse("q_lora_rank", "the indexer's queries are made from it: 1 or more is needed");
   config.kv_lora_rank = fields.NeedInteger("kv_lora_rank", 1, kMaxWidth);
   config.nope_dim = fields.NeedInteger("qk_nope_head_dim", 1, 4096);
   config.rope_dim = fields.NeedInteger("qk_rope_head_dim", 0, 4096);
@@ -186,14 +206,17 @@ ModelConfig ReadConfig(const ordered_json& root, const std::string& file_name) {
   config.max_position = fields.NeedInteger("max_position_embeddings", 1, int64_t{1} << 31);
   config.rms_norm_epsilon = fields.Number("rms_norm_eps").value_or(1e-6);
   config.attention_bias = fields.Boolean("attention_bias").value_or(false);
-  if (config.attention_bias) fields.Refuse("attention_bias", "projections with a bias are not served");
+  if (config.attention_bias)
+    fields.Refuse("attention_bias", "projections with a bias are not served");
   config.tie_word_embeddings = fields.Boolean("tie_word_embeddings").value_or(false);
   const std::string activation = fields.String("hidden_act").value_or("silu");
   if (activation != "silu") fields.Refuse("hidden_act", "silu is served");
 
   config.layer_is_sparse = ReadSparseLayers(fields, config.layers);
-  const bool any_sparse = std::count(config.layer_is_sparse.begin(), config.layer_is_sparse.end(), true) > 0;
-  const bool any_dense = std::count(config.layer_is_sparse.begin(), config.layer_is_sparse.end(), false) > 0;
+  const bool any_sparse =
+      std::count(config.layer_is_sparse.begin(), config.layer_is_sparse.end(), true) > 0;
+  const bool any_dense =
+      std::count(config.layer_is_sparse.begin(), config.layer_is_sparse.end(), false) > 0;
   if (any_dense) config.intermediate = fields.NeedInteger("intermediate_size", 1, kMaxWidth);
   if (any_sparse || config.mtp_layers > 0) ReadExperts(fields, config);
 
@@ -201,25 +224,33 @@ ModelConfig ReadConfig(const ordered_json& root, const std::string& file_name) {
   config.index_dim = fields.NeedInteger("index_head_dim", 1, 512);
   config.index_topk = fields.NeedInteger("index_topk", 1, 1 << 20);
   config.index_kpool = fields.IntegerOr("index_kpool", 1, 1, 64);
-  if (config.index_kpool != 1) fields.Refuse("index_kpool", fmt::format("{} has one key per token (1)", config.model_type));
+  if (config.index_kpool != 1)
+    fields.Refuse("index_kpool", fmt::format("{} has one key per token (1)", config.model_type));
   if (config.index_dim < config.rope_dim) {
-    fields.Refuse("index_head_dim", fmt::format("at least qk_rope_head_dim {} is needed", config.rope_dim));
+    fields.Refuse("index_head_dim",
+                  fmt::format("at least qk_rope_head_dim {} is needed", config.rope_dim));
   }
-  config.index_rope_interleaved = fields.Boolean("indexer_rope_interleave").value_or(family.index_rope_interleaved);
+  config.index_rope_interleaved =
+      fields.Boolean("indexer_rope_interleave").value_or(family.index_rope_interleaved);
   config.rope_interleaved = fields.Boolean("rope_interleave").value_or(true);
   config.layer_has_indexer = ReadIndexerLayers(fields, config.layers);
   if (!config.layer_has_indexer[0]) {
-    Fail(ErrorCode::kConfig, fmt::format("{}: layer 0 has a shared indexer, but no full layer stands before it", file_name));
+    Fail(ErrorCode::kConfig,
+         fmt::format("{}: layer 0 has a shared indexer, but no full layer stands before it",
+                     file_name));
   }
   // The prediction layers are mixtures of experts with an indexer of their own.
   for (int64_t i = 0; i < config.mtp_layers; ++i) {
     config.layer_is_sparse.push_back(true);
     config.layer_has_indexer.push_back(true);
   }
-  const std::optional<int64_t> bos = fields.Find("bos_token_id") != nullptr && fields.Find("bos_token_id")->is_number()
-                                         ? fields.Integer("bos_token_id")
-                                         : std::nullopt;
-  if (bos) config.bos_token_id = static_cast<int32_t>(fields.NeedInteger("bos_token_id", 0, config.vocabulary - 1));
+  const std::optional<int64_t> bos =
+      fields.Find("bos_token_id") != nullptr && fields.Find("bos_token_id")->is_number()
+          ? fields.Integer("bos_token_id")
+          : std::nullopt;
+  if (bos)
+    config.bos_token_id =
+        static_cast<int32_t>(fields.NeedInteger("bos_token_id", 0, config.vocabulary - 1));
   CheckQuantisation(fields);
   config.rope = ReadRope(fields, family, config.warnings);
   return config;

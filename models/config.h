@@ -27,7 +27,8 @@ struct RopeConfig {
 
 // Stop and sampling defaults of the folder: generation_config.json over config.json.
 struct GenerationConfig {
-  std::vector<int32_t> eos_token_ids;  // union of config.json, generation_config.json and the tokenizer's eos_token
+  std::vector<int32_t>
+      eos_token_ids;  // union of config.json, generation_config.json and the tokenizer's eos_token
   std::optional<bool> do_sample;
   std::optional<double> temperature;
   std::optional<double> top_p;
@@ -42,23 +43,24 @@ struct ModelConfig {
 
   int64_t vocabulary = 0;
   int64_t hidden = 0;
-  int64_t layers = 0;             // main layers, without MTP
-  int64_t mtp_layers = 0;         // num_nextn_predict_layers; their index starts at `layers`
+  int64_t layers = 0;      // main layers, without MTP
+  int64_t mtp_layers = 0;  // num_nextn_predict_layers; their index starts at `layers`
   int64_t heads = 0;
-  int64_t q_lora_rank = 0;        // 0: q_proj instead of q_a / q_b
+  int64_t q_lora_rank = 0;  // 0: q_proj instead of q_a / q_b
   int64_t kv_lora_rank = 0;
-  int64_t nope_dim = 0;           // qk_nope_head_dim
-  int64_t rope_dim = 0;           // qk_rope_head_dim, 0 allowed
-  int64_t value_dim = 0;          // v_head_dim
-  int64_t max_position = 0;       // max_position_embeddings
+  int64_t nope_dim = 0;      // qk_nope_head_dim
+  int64_t rope_dim = 0;      // qk_rope_head_dim, 0 allowed
+  int64_t value_dim = 0;     // v_head_dim
+  int64_t max_position = 0;  // max_position_embeddings
   double rms_norm_epsilon = 1e-6;
-  double lora_norm_epsilon = 1e-6;   // q_a_layernorm, kv_a_layernorm (1e-6 whatever rms_norm_eps says)
+  double lora_norm_epsilon =
+      1e-6;  // q_a_layernorm, kv_a_layernorm (1e-6 whatever rms_norm_eps says)
   bool attention_bias = false;
   bool tie_word_embeddings = false;
 
-  int64_t intermediate = 0;       // dense MLP
+  int64_t intermediate = 0;  // dense MLP
   int64_t moe_intermediate = 0;
-  int64_t experts = 0;            // n_routed_experts
+  int64_t experts = 0;  // n_routed_experts
   int64_t experts_per_token = 0;
   int64_t shared_experts = 0;
   int64_t expert_groups = 1;      // n_group
@@ -71,34 +73,37 @@ struct ModelConfig {
   int64_t index_dim = 0;
   int64_t index_topk = 0;
   int64_t index_kpool = 1;
-  bool index_rope_interleaved = false;     // DeepSeek-V3.2: half-split; GLM: interleaved
+  bool index_rope_interleaved = false;  // DeepSeek-V3.2: half-split; GLM: interleaved
   bool rope_interleaved = true;
-  std::vector<bool> layer_has_indexer;     // [layers + mtp_layers] true: full, false: reuses the last full layer's ids
+  std::vector<bool> layer_has_indexer;  // [layers + mtp_layers] true: full, false: reuses the last
+                                        // full layer's ids
 
   RopeConfig rope;
-  int32_t bos_token_id = -1;               // -1: none
-  std::vector<std::string> warnings;       // what was odd but usable; print them
+  int32_t bos_token_id = -1;          // -1: none
+  std::vector<std::string> warnings;  // what was odd but usable; print them
 
   int64_t query_dim() const { return nope_dim + rope_dim; }
 };
 
-// Reads and checks `directory`/config.json. Fail(kConfig) names the field, its value and what is accepted; an unknown
-// model_type is refused with the list of known ones.
+// Reads and checks `directory`/config.json. Fail(kConfig) names the field, its value and what is
+// accepted; an unknown model_type is refused with the list of known ones.
 ModelConfig LoadModelConfig(const std::filesystem::path& directory);
 ModelConfig ParseModelConfig(const std::string& json_text, const std::string& file_name);
 
-// Missing files leave the defaults. `config` supplies its own eos ids; tokenizer_config.json the tokenizer's.
+// Missing files leave the defaults. `config` supplies its own eos ids; tokenizer_config.json the
+// tokenizer's.
 GenerationConfig LoadGenerationConfig(const std::filesystem::path& directory);
 
-// Overrides of the command line: scales positions by YaRN with `factor` over the trained length; Fail(kUsage) when the
-// config already has another scaling.
+// Overrides of the command line: scales positions by YaRN with `factor` over the trained length;
+// Fail(kUsage) when the config already has another scaling.
 void ApplyRopeScaling(ModelConfig& config, const std::string& type, double factor);
 
-// frequencies [rope_dim / 2] as fp32, and the factors that YaRN puts on cos/sin and (squared) on the softmax scale.
+// frequencies [rope_dim / 2] as fp32, and the factors that YaRN puts on cos/sin and (squared) on
+// the softmax scale.
 struct RopeFrequencies {
   std::vector<float> inverse;
-  float table_scale = 1.0f;      // on cos and sin
-  float softmax_mscale = 1.0f;   // multiplies the MLA softmax scale twice; never the indexer's
+  float table_scale = 1.0f;     // on cos and sin
+  float softmax_mscale = 1.0f;  // multiplies the MLA softmax scale twice; never the indexer's
 };
 RopeFrequencies ComputeRopeFrequencies(const ModelConfig& config);
 

@@ -20,11 +20,11 @@ namespace strata {
 // norm -> attention -> residual, norm -> MLP -> residual. Also the body of the MTP layer.
 class DsaLayer {
  public:
-  DsaLayer(const Checkpoint& checkpoint, const ModelConfig& config, const ModelGeometry& geometry, int64_t index,
-           float softmax_scale);
+  DsaLayer(const Checkpoint& checkpoint, const ModelConfig& config, const ModelGeometry& geometry,
+           int64_t index, float softmax_scale);
   // x [rows, hidden] is the residual stream, updated in place.
-  void Forward(const StepInput& step, const View<float, 2>& x, MlaStepState& state, SelectionGraph& graph,
-               StepContext& context) const;
+  void Forward(const StepInput& step, const View<float, 2>& x, MlaStepState& state,
+               SelectionGraph& graph, StepContext& context) const;
   size_t owned_bytes() const;
 
  private:
@@ -35,15 +35,16 @@ class DsaLayer {
 };
 
 struct LoadOptions {
-  bool mtp = false;  // load the multi-token prediction layers too; Fail(kModelFile) when the checkpoint has none
+  bool mtp = false;  // load the multi-token prediction layers too; Fail(kModelFile) when the
+                     // checkpoint has none
   // Called after each layer with the share of layers loaded, 0 to 1; may be empty.
   std::function<void(double)> progress;
 };
 
 class DsaModel : public Model {
  public:
-  static std::unique_ptr<DsaModel> Load(const std::filesystem::path& directory, ModelConfig config, Backend& backend,
-                                        const LoadOptions& options = {});
+  static std::unique_ptr<DsaModel> Load(const std::filesystem::path& directory, ModelConfig config,
+                                        Backend& backend, const LoadOptions& options = {});
 
   const ModelGeometry& geometry() const override { return geometry_; }
   const ModelConfig& config() const { return config_; }
@@ -52,17 +53,20 @@ class DsaModel : public Model {
   size_t ScratchBytes(int64_t rows, int64_t logit_rows, int64_t score_elements) const override;
   StepOutput Run(const StepInput& step, StepContext& context) const override;
 
-  // One draft: the prediction layer over rows whose token is the one after `hidden`'s row: row i takes the embedding of
-  // step.tokens(i) and hidden(i) [rows, hidden], writes its own cells of the MTP layer's caches at step.positions, and
-  // gives logits for the token after that. Needs LoadOptions::mtp.
-  StepOutput RunDraft(const StepInput& step, const View<const float, 2>& hidden, StepContext& context) const;
+  // One draft: the prediction layer over rows whose token is the one after `hidden`'s row: row i
+  // takes the embedding of step.tokens(i) and hidden(i) [rows, hidden], writes its own cells of the
+  // MTP layer's caches at step.positions, and gives logits for the token after that. Needs
+  // LoadOptions::mtp.
+  StepOutput RunDraft(const StepInput& step, const View<const float, 2>& hidden,
+                      StepContext& context) const;
 
  private:
   DsaModel(Checkpoint checkpoint, ModelConfig config, Backend& backend, bool mtp);
 
   MlaStepState BeginStep(const StepInput& step, StepContext& context) const;
   View<float, 2> Embed(const StepInput& step, StepContext& context) const;
-  View<float, 2> Logits(const StepInput& step, const View<const float, 2>& normed, StepContext& context) const;
+  View<float, 2> Logits(const StepInput& step, const View<const float, 2>& normed,
+                        StepContext& context) const;
 
   Checkpoint checkpoint_;
   ModelConfig config_;

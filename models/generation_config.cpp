@@ -56,7 +56,8 @@ void AddTokenizerEos(const std::filesystem::path& directory, std::vector<int32_t
   const std::optional<ordered_json> tokenizer = ReadOptional(directory / "tokenizer.json");
   if (!tokenizer || !tokenizer->is_object() || !tokenizer->contains("added_tokens")) return;
   for (const ordered_json& added : (*tokenizer)["added_tokens"]) {
-    if (added.is_object() && added.value("content", "") == text && added.contains("id") && added["id"].is_number_integer()) {
+    if (added.is_object() && added.value("content", "") == text && added.contains("id") &&
+        added["id"].is_number_integer()) {
       AddId(ids, added["id"].get<int64_t>());
     }
   }
@@ -68,7 +69,9 @@ GenerationConfig LoadGenerationConfig(const std::filesystem::path& directory) {
   GenerationConfig generation;
   const auto read_eos = [&](const char* name) {
     const std::optional<ordered_json> file = ReadOptional(directory / name);
-    if (file) AddEos(JsonFields(*file, (directory / name).string(), ErrorCode::kConfig), generation.eos_token_ids);
+    if (file)
+      AddEos(JsonFields(*file, (directory / name).string(), ErrorCode::kConfig),
+             generation.eos_token_ids);
   };
   read_eos("config.json");
   read_eos("generation_config.json");

@@ -44,11 +44,12 @@ using StatementPtr = std::unique_ptr<Statement>;
 using Block = std::vector<StatementPtr>;
 
 enum class StatementKind : uint8_t {
-  kText,      // text
-  kOutput,    // expressions[0]
-  kIf,        // expressions[i] guards blocks[i]; one more block is the else
-  kFor,       // names in expressions[0], filtered by expressions[1] (may be null); blocks[0], blocks[1] for an empty loop
-  kSet,       // names = expressions[0], or attribute `text` of names[0]
+  kText,    // text
+  kOutput,  // expressions[0]
+  kIf,      // expressions[i] guards blocks[i]; one more block is the else
+  kFor,  // names in expressions[0], filtered by expressions[1] (may be null); blocks[0], blocks[1]
+         // for an empty loop
+  kSet,  // names = expressions[0], or attribute `text` of names[0]
   kSetBlock,  // names[0] = rendered blocks[0], through the filters of expressions[0] (may be null)
   kMacro,     // text(names, defaults in expressions, null where there is none) = blocks[0]
   kFilterBlock,  // expressions[0] is a filter chain over the rendered blocks[0]
@@ -71,13 +72,16 @@ struct Program {
 };
 
 // Fail(kModelFile): "FILE line L: ..." naming the feature that is not known.
-std::shared_ptr<const Program> Parse(const std::string& source, const std::string& file_name, int max_depth);
+std::shared_ptr<const Program> Parse(const std::string& source, const std::string& file_name,
+                                     int max_depth);
 
 // Names that Parse accepts, so that an unknown one is refused when the template is loaded.
 bool KnownFilter(const std::string& name);
 bool KnownTest(const std::string& name);
 
 // The template's own text where a block's body goes into a filter: the name that stands for it.
-constexpr const char* kBodyName = "\x01" "body";
+constexpr const char* kBodyName =
+    "\x01"
+    "body";
 
 }  // namespace strata::jinja

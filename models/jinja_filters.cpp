@@ -11,7 +11,9 @@ namespace strata::jinja {
 
 namespace {
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v'; }
+bool IsSpace(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+}
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 char Upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
 template <class F>
@@ -29,28 +31,36 @@ Value Argument(const Arguments& arguments, size_t i, const char* name) {
   return Value();
 }
 
-std::string TextArgument(const Arguments& arguments, size_t i, const char* name, const std::string& fallback) {
+std::string TextArgument(const Arguments& arguments, size_t i, const char* name,
+                         const std::string& fallback) {
   const Value value = Argument(arguments, i, name);
   if (value.is_undefined() || value.is_none()) return fallback;
-  if (!value.is_string()) throw TemplateError{fmt::format("the argument '{}' is a {}, a string is needed", name, value.TypeName())};
+  if (!value.is_string())
+    throw TemplateError{
+        fmt::format("the argument '{}' is a {}, a string is needed", name, value.TypeName())};
   return value.string();
 }
 
 int64_t IntegerArgument(const Arguments& arguments, size_t i, const char* name, int64_t fallback) {
   const Value value = Argument(arguments, i, name);
   if (value.is_undefined() || value.is_none()) return fallback;
-  if (!value.is_int() && !value.is_bool()) throw TemplateError{fmt::format("the argument '{}' is a {}, a whole number is needed", name, value.TypeName())};
+  if (!value.is_int() && !value.is_bool())
+    throw TemplateError{
+        fmt::format("the argument '{}' is a {}, a whole number is needed", name, value.TypeName())};
   return value.integer();
 }
 
 std::string NeedText(const Value& value, const char* what) {
   if (value.is_undefined()) return "";
-  if (!value.is_string()) throw TemplateError{fmt::format("{} needs a string, not a {}", what, value.TypeName())};
+  if (!value.is_string())
+    throw TemplateError{fmt::format("{} needs a string, not a {}", what, value.TypeName())};
   return value.string();
 }
 
 std::string Strip(const std::string& text, const std::string* characters, bool left, bool right) {
-  const auto drop = [&](char c) { return characters == nullptr ? IsSpace(c) : characters->find(c) != std::string::npos; };
+  const auto drop = [&](char c) {
+    return characters == nullptr ? IsSpace(c) : characters->find(c) != std::string::npos;
+  };
   size_t begin = 0, end = text.size();
   while (left && begin < end && drop(text[begin])) ++begin;
   while (right && end > begin && drop(text[end - 1])) --end;
@@ -74,7 +84,8 @@ std::string TitleCase(const std::string& text) {
   return result;
 }
 
-std::string Replace(const std::string& text, const std::string& from, const std::string& to, int64_t most, Budget& budget) {
+std::string Replace(const std::string& text, const std::string& from, const std::string& to,
+                    int64_t most, Budget& budget) {
   std::string result;
   size_t at = 0;
   while (most != 0) {
@@ -135,7 +146,8 @@ List SplitFromRight(const std::string& text, const std::string& cut, int64_t mos
   return parts;
 }
 
-std::string Join(const List& items, const std::string& separator, const std::string& attribute, Budget& budget) {
+std::string Join(const List& items, const std::string& separator, const std::string& attribute,
+                 Budget& budget) {
   std::string text;
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) text += separator;
@@ -147,13 +159,15 @@ std::string Join(const List& items, const std::string& separator, const std::str
 
 List Pairs(const Value& value) {
   if (value.is_undefined()) return {};
-  if (!value.is_dict()) throw TemplateError{fmt::format("items needs a mapping, not a {}", value.TypeName())};
+  if (!value.is_dict())
+    throw TemplateError{fmt::format("items needs a mapping, not a {}", value.TypeName())};
   List pairs;
   for (const auto& [key, item] : value.dict()) pairs.push_back(Value::MakeList({key, item}));
   return pairs;
 }
 
-void Sort(List& items, const std::string& attribute, bool reverse, bool case_sensitive, Budget& budget) {
+void Sort(List& items, const std::string& attribute, bool reverse, bool case_sensitive,
+          Budget& budget) {
   budget.Charge(static_cast<int64_t>(items.size()) * 20);
   const auto key = [&](const Value& item) {
     Value value = attribute.empty() ? item : GetItem(item, attribute);
@@ -176,9 +190,12 @@ Value Choose(const Arguments& arguments, bool by_attribute, bool wanted, Budget&
     if (arguments.positional.size() > test_at) {
       Arguments test;
       test.positional.push_back(value);
-      test.positional.insert(test.positional.end(), arguments.positional.begin() + static_cast<long>(test_at) + 1, arguments.positional.end());
+      test.positional.insert(test.positional.end(),
+                             arguments.positional.begin() + static_cast<long>(test_at) + 1,
+                             arguments.positional.end());
       const std::string name = NeedText(arguments.positional[test_at], "a test's name");
-      if (!KnownTest(name)) throw TemplateError{fmt::format("the test '{}' is not supported", name)};
+      if (!KnownTest(name))
+        throw TemplateError{fmt::format("the test '{}' is not supported", name)};
       passes = CallTest(name, test);
     }
     if (passes == wanted) kept.push_back(item);
@@ -188,7 +205,8 @@ Value Choose(const Arguments& arguments, bool by_attribute, bool wanted, Budget&
 
 Value Map(const Arguments& arguments, Budget& budget) {
   List mapped;
-  const std::string attribute = TextArgument(Arguments{{Value()}, arguments.named}, 0, "attribute", "");
+  const std::string attribute =
+      TextArgument(Arguments{{Value()}, arguments.named}, 0, "attribute", "");
   const Value fallback = Argument(Arguments{{Value()}, arguments.named}, 0, "default");
   for (const Value& item : Iterate(arguments.positional[0], budget)) {
     if (!attribute.empty()) {
@@ -196,25 +214,30 @@ Value Map(const Arguments& arguments, Budget& budget) {
       mapped.push_back(value.is_undefined() ? fallback : value);
       continue;
     }
-    if (arguments.positional.size() < 2) throw TemplateError{"map needs a filter's name or attribute="};
+    if (arguments.positional.size() < 2)
+      throw TemplateError{"map needs a filter's name or attribute="};
     const std::string name = NeedText(arguments.positional[1], "a filter's name");
-    if (!KnownFilter(name)) throw TemplateError{fmt::format("the filter '{}' is not supported", name)};
+    if (!KnownFilter(name))
+      throw TemplateError{fmt::format("the filter '{}' is not supported", name)};
     Arguments inner;
     inner.positional.push_back(item);
-    inner.positional.insert(inner.positional.end(), arguments.positional.begin() + 2, arguments.positional.end());
+    inner.positional.insert(inner.positional.end(), arguments.positional.begin() + 2,
+                            arguments.positional.end());
     mapped.push_back(CallFilter(name, inner, budget));
   }
   return Value::MakeList(std::move(mapped));
 }
 
 int64_t ToInteger(const Value& value, int64_t fallback) {
-  if (value.is_float()) return std::fabs(value.number()) < 9e18 ? static_cast<int64_t>(value.number()) : fallback;
+  if (value.is_float())
+    return std::fabs(value.number()) < 9e18 ? static_cast<int64_t>(value.number()) : fallback;
   if (value.is_number()) return value.integer();
   if (!value.is_string()) return fallback;
   const std::string text = Strip(value.string(), nullptr, true, true);
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' || !(std::fabs(number) < 9e18) ? fallback : static_cast<int64_t>(number);
+  return text.empty() || *end != '\0' || !(std::fabs(number) < 9e18) ? fallback
+                                                                     : static_cast<int64_t>(number);
 }
 
 double ToFloat(const Value& value, double fallback) {
@@ -226,7 +249,8 @@ double ToFloat(const Value& value, double fallback) {
   return text.empty() || *end != '\0' ? fallback : number;
 }
 
-std::string Indent(const std::string& text, const std::string& margin, bool first, bool blank, Budget& budget) {
+std::string Indent(const std::string& text, const std::string& margin, bool first, bool blank,
+                   Budget& budget) {
   std::string result;
   size_t at = 0;
   bool first_line = true;
@@ -253,46 +277,73 @@ using FilterFunction = Value (*)(const Arguments&, Budget&);
 
 const std::map<std::string, FilterFunction>& Filters() {
   static const std::map<std::string, FilterFunction> filters = {
-      {"trim", [](const Arguments& a, Budget&) -> Value {
+      {"trim",
+       [](const Arguments& a, Budget&) -> Value {
          const Value characters = Argument(a, 0, "chars");
          const std::string given = characters.is_string() ? characters.string() : "";
-         return Strip(ToText(a.positional[0]), characters.is_string() ? &given : nullptr, true, true);
+         return Strip(ToText(a.positional[0]), characters.is_string() ? &given : nullptr, true,
+                      true);
        }},
-      {"tojson", [](const Arguments& a, Budget& budget) -> Value {
+      {"tojson",
+       [](const Arguments& a, Budget& budget) -> Value {
          const Value ascii = Argument(Arguments{{Value()}, a.named}, 0, "ensure_ascii");
-         std::string text = ToJson(a.positional[0], static_cast<int>(std::clamp<int64_t>(IntegerArgument(a, 0, "indent", -1), -1, 64)), ascii.Truth());
+         std::string text = ToJson(
+             a.positional[0],
+             static_cast<int>(std::clamp<int64_t>(IntegerArgument(a, 0, "indent", -1), -1, 64)),
+             ascii.Truth());
          budget.ChargeText(text.size());
          return text;
        }},
-      {"length", [](const Arguments& a, Budget& budget) -> Value { return Length(a.positional[0], budget); }},
-      {"count", [](const Arguments& a, Budget& budget) -> Value { return Length(a.positional[0], budget); }},
-      {"default", [](const Arguments& a, Budget&) -> Value {
+      {"length",
+       [](const Arguments& a, Budget& budget) -> Value { return Length(a.positional[0], budget); }},
+      {"count",
+       [](const Arguments& a, Budget& budget) -> Value { return Length(a.positional[0], budget); }},
+      {"default",
+       [](const Arguments& a, Budget&) -> Value {
          const Value& value = a.positional[0];
-         const bool replace = value.is_undefined() || (Argument(a, 1, "boolean").Truth() && !value.Truth());
+         const bool replace =
+             value.is_undefined() || (Argument(a, 1, "boolean").Truth() && !value.Truth());
          const Value fallback = Argument(a, 0, "default_value");
          return !replace ? value : fallback.is_undefined() ? Value("") : fallback;
        }},
-      {"join", [](const Arguments& a, Budget& budget) -> Value {
-         return Join(Iterate(a.positional[0], budget), TextArgument(a, 0, "d", ""), TextArgument(a, 1, "attribute", ""), budget);
+      {"join",
+       [](const Arguments& a, Budget& budget) -> Value {
+         return Join(Iterate(a.positional[0], budget), TextArgument(a, 0, "d", ""),
+                     TextArgument(a, 1, "attribute", ""), budget);
        }},
-      {"upper", [](const Arguments& a, Budget&) -> Value { return Mapped(ToText(a.positional[0]), Upper); }},
-      {"lower", [](const Arguments& a, Budget&) -> Value { return Mapped(ToText(a.positional[0]), Lower); }},
-      {"title", [](const Arguments& a, Budget&) -> Value { return TitleCase(ToText(a.positional[0])); }},
-      {"capitalize", [](const Arguments& a, Budget&) -> Value { return Capitalise(ToText(a.positional[0])); }},
-      {"replace", [](const Arguments& a, Budget& budget) -> Value {
-         return Replace(ToText(a.positional[0]), TextArgument(a, 0, "old", ""), TextArgument(a, 1, "new", ""), IntegerArgument(a, 2, "count", -1), budget);
+      {"upper",
+       [](const Arguments& a, Budget&) -> Value { return Mapped(ToText(a.positional[0]), Upper); }},
+      {"lower",
+       [](const Arguments& a, Budget&) -> Value { return Mapped(ToText(a.positional[0]), Lower); }},
+      {"title",
+       [](const Arguments& a, Budget&) -> Value { return TitleCase(ToText(a.positional[0])); }},
+      {"capitalize",
+       [](const Arguments& a, Budget&) -> Value { return Capitalise(ToText(a.positional[0])); }},
+      {"replace",
+       [](const Arguments& a, Budget& budget) -> Value {
+         return Replace(ToText(a.positional[0]), TextArgument(a, 0, "old", ""),
+                        TextArgument(a, 1, "new", ""), IntegerArgument(a, 2, "count", -1), budget);
        }},
-      {"first", [](const Arguments& a, Budget& budget) -> Value {
+      {"first",
+       [](const Arguments& a, Budget& budget) -> Value {
          const List items = Iterate(a.positional[0], budget);
          return items.empty() ? Value() : items.front();
        }},
-      {"last", [](const Arguments& a, Budget& budget) -> Value {
+      {"last",
+       [](const Arguments& a, Budget& budget) -> Value {
          const List items = Iterate(a.positional[0], budget);
          return items.empty() ? Value() : items.back();
        }},
-      {"list", [](const Arguments& a, Budget& budget) -> Value { return Value::MakeList(Iterate(a.positional[0], budget)); }},
-      {"items", [](const Arguments& a, Budget&) -> Value { return Value::MakeList(Pairs(a.positional[0])); }},
-      {"dictsort", [](const Arguments& a, Budget& budget) -> Value {
+      {"list",
+       [](const Arguments& a, Budget& budget) -> Value {
+         return Value::MakeList(Iterate(a.positional[0], budget));
+       }},
+      {"items",
+       [](const Arguments& a, Budget&) -> Value {
+         return Value::MakeList(Pairs(a.positional[0]));
+       }},
+      {"dictsort",
+       [](const Arguments& a, Budget& budget) -> Value {
          List pairs = Pairs(a.positional[0]);
          budget.Charge(static_cast<int64_t>(pairs.size()) * 20);
          std::stable_sort(pairs.begin(), pairs.end(), [](const Value& x, const Value& y) {
@@ -302,45 +353,71 @@ const std::map<std::string, FilterFunction>& Filters() {
        }},
       {"map", [](const Arguments& a, Budget& budget) { return Map(a, budget); }},
       {"select", [](const Arguments& a, Budget& budget) { return Choose(a, false, true, budget); }},
-      {"reject", [](const Arguments& a, Budget& budget) { return Choose(a, false, false, budget); }},
-      {"selectattr", [](const Arguments& a, Budget& budget) { return Choose(a, true, true, budget); }},
-      {"rejectattr", [](const Arguments& a, Budget& budget) { return Choose(a, true, false, budget); }},
+      {"reject",
+       [](const Arguments& a, Budget& budget) { return Choose(a, false, false, budget); }},
+      {"selectattr",
+       [](const Arguments& a, Budget& budget) { return Choose(a, true, true, budget); }},
+      {"rejectattr",
+       [](const Arguments& a, Budget& budget) { return Choose(a, true, false, budget); }},
       {"string", [](const Arguments& a, Budget&) -> Value { return ToText(a.positional[0]); }},
       {"safe", [](const Arguments& a, Budget&) -> Value { return a.positional[0]; }},
-      {"int", [](const Arguments& a, Budget&) -> Value { return ToInteger(a.positional[0], IntegerArgument(a, 0, "default", 0)); }},
+      {"int",
+       [](const Arguments& a, Budget&) -> Value {
+         return ToInteger(a.positional[0], IntegerArgument(a, 0, "default", 0));
+       }},
       {"float", [](const Arguments& a, Budget&) -> Value { return ToFloat(a.positional[0], 0.0); }},
-      {"abs", [](const Arguments& a, Budget&) -> Value {
+      {"abs",
+       [](const Arguments& a, Budget&) -> Value {
          const Value& value = a.positional[0];
          if (!value.is_number()) throw TemplateError{"abs needs a number"};
-         return value.is_float() ? Value(std::fabs(value.number())) : Value(value.integer() < 0 ? static_cast<int64_t>(0 - static_cast<uint64_t>(value.integer())) : value.integer());
+         return value.is_float()
+                    ? Value(std::fabs(value.number()))
+                    : Value(value.integer() < 0
+                                ? static_cast<int64_t>(0 - static_cast<uint64_t>(value.integer()))
+                                : value.integer());
        }},
-      {"round", [](const Arguments& a, Budget&) -> Value {
+      {"round",
+       [](const Arguments& a, Budget&) -> Value {
          if (!a.positional[0].is_number()) throw TemplateError{"round needs a number"};
-         const double unit = std::pow(10.0, static_cast<double>(std::clamp<int64_t>(IntegerArgument(a, 0, "precision", 0), -15, 15)));
+         const double unit = std::pow(10.0, static_cast<double>(std::clamp<int64_t>(
+                                                IntegerArgument(a, 0, "precision", 0), -15, 15)));
          return std::nearbyint(a.positional[0].number() * unit) / unit;
        }},
-      {"reverse", [](const Arguments& a, Budget& budget) -> Value {
+      {"reverse",
+       [](const Arguments& a, Budget& budget) -> Value {
          List items = Iterate(a.positional[0], budget);
          std::reverse(items.begin(), items.end());
-         return a.positional[0].is_string() ? Value(Join(items, "", "", budget)) : Value::MakeList(std::move(items));
+         return a.positional[0].is_string() ? Value(Join(items, "", "", budget))
+                                            : Value::MakeList(std::move(items));
        }},
-      {"sort", [](const Arguments& a, Budget& budget) -> Value {
+      {"sort",
+       [](const Arguments& a, Budget& budget) -> Value {
          List items = Iterate(a.positional[0], budget);
-         Sort(items, TextArgument(a, 2, "attribute", ""), Argument(a, 0, "reverse").Truth(), Argument(a, 1, "case_sensitive").Truth(), budget);
+         Sort(items, TextArgument(a, 2, "attribute", ""), Argument(a, 0, "reverse").Truth(),
+              Argument(a, 1, "case_sensitive").Truth(), budget);
          return Value::MakeList(std::move(items));
        }},
-      {"unique", [](const Arguments& a, Budget& budget) -> Value {
+      {"unique",
+       [](const Arguments& a, Budget& budget) -> Value {
          List kept;
          for (const Value& item : Iterate(a.positional[0], budget)) {
            budget.Charge(static_cast<int64_t>(kept.size()));
-           if (std::none_of(kept.begin(), kept.end(), [&](const Value& other) { return Equal(other, item); })) kept.push_back(item);
+           if (std::none_of(kept.begin(), kept.end(),
+                            [&](const Value& other) { return Equal(other, item); }))
+             kept.push_back(item);
          }
          return Value::MakeList(std::move(kept));
        }},
-      {"indent", [](const Arguments& a, Budget& budget) -> Value {
+      {"indent",
+       [](const Arguments& a, Budget& budget) -> Value {
          const Value width = Argument(a, 0, "width");
-         const std::string margin = width.is_string() ? width.string() : std::string(static_cast<size_t>(std::clamp<int64_t>(IntegerArgument(a, 0, "width", 4), 0, 256)), ' ');
-         return Indent(ToText(a.positional[0]), margin, Argument(a, 1, "first").Truth(), Argument(a, 2, "blank").Truth(), budget);
+         const std::string margin =
+             width.is_string() ? width.string()
+                               : std::string(static_cast<size_t>(std::clamp<int64_t>(
+                                                 IntegerArgument(a, 0, "width", 4), 0, 256)),
+                                             ' ');
+         return Indent(ToText(a.positional[0]), margin, Argument(a, 1, "first").Truth(),
+                       Argument(a, 2, "blank").Truth(), budget);
        }},
   };
   return filters;
@@ -360,8 +437,10 @@ const std::map<std::string, TestFunction>& Tests() {
       {"none", [](const Value& v, const Value&) { return v.is_none(); }},
       {"string", [](const Value& v, const Value&) { return v.is_string(); }},
       {"mapping", [](const Value& v, const Value&) { return v.is_dict(); }},
-      {"sequence", [](const Value& v, const Value&) { return v.is_list() || v.is_string() || v.is_dict(); }},
-      {"iterable", [](const Value& v, const Value&) { return v.is_list() || v.is_string() || v.is_dict(); }},
+      {"sequence",
+       [](const Value& v, const Value&) { return v.is_list() || v.is_string() || v.is_dict(); }},
+      {"iterable",
+       [](const Value& v, const Value&) { return v.is_list() || v.is_string() || v.is_dict(); }},
       {"number", [](const Value& v, const Value&) { return v.is_number(); }},
       {"integer", [](const Value& v, const Value&) { return v.is_int(); }},
       {"float", [](const Value& v, const Value&) { return v.is_float(); }},
@@ -371,14 +450,21 @@ const std::map<std::string, TestFunction>& Tests() {
       {"callable", [](const Value& v, const Value&) { return v.is_function(); }},
       {"odd", [](const Value& v, const Value&) { return v.is_int() && v.integer() % 2 != 0; }},
       {"even", [](const Value& v, const Value&) { return v.is_int() && v.integer() % 2 == 0; }},
-      {"divisibleby", [](const Value& v, const Value& by) { return v.is_int() && by.is_int() && by.integer() > 0 && v.integer() % by.integer() == 0; }},
+      {"divisibleby",
+       [](const Value& v, const Value& by) {
+         return v.is_int() && by.is_int() && by.integer() > 0 && v.integer() % by.integer() == 0;
+       }},
       {"equalto", [](const Value& v, const Value& other) { return Equal(v, other); }},
       {"eq", [](const Value& v, const Value& other) { return Equal(v, other); }},
       {"ne", [](const Value& v, const Value& other) { return !Equal(v, other); }},
-      {"in", [](const Value& v, const Value& container) {
-         if (container.is_string() && v.is_string()) return container.string().find(v.string()) != std::string::npos;
+      {"in",
+       [](const Value& v, const Value& container) {
+         if (container.is_string() && v.is_string())
+           return container.string().find(v.string()) != std::string::npos;
          if (container.is_dict()) return v.is_string() && container.Find(v.string()) != nullptr;
-         return container.is_list() && std::any_of(container.list().begin(), container.list().end(), [&](const Value& member) { return Equal(member, v); });
+         return container.is_list() &&
+                std::any_of(container.list().begin(), container.list().end(),
+                            [&](const Value& member) { return Equal(member, v); });
        }},
   };
   return tests;
@@ -387,50 +473,88 @@ const std::map<std::string, TestFunction>& Tests() {
 using Method = Value (*)(const Value&, const Arguments&, Budget&);
 
 const std::map<std::string, Method>& StringMethods() {
-  // The value stands in front of the arguments, so that the helpers count alike for filters and methods.
+  // The value stands in front of the arguments, so that the helpers count alike for filters and
+  // methods.
   static const std::map<std::string, Method> methods = {
-      {"strip", [](const Value& v, const Arguments& a, Budget&) -> Value {
+      {"strip",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
          const std::string set = TextArgument(a, 0, "chars", "");
          return Strip(v.string(), set.empty() ? nullptr : &set, true, true);
        }},
-      {"lstrip", [](const Value& v, const Arguments& a, Budget&) -> Value {
+      {"lstrip",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
          const std::string set = TextArgument(a, 0, "chars", "");
          return Strip(v.string(), set.empty() ? nullptr : &set, true, false);
        }},
-      {"rstrip", [](const Value& v, const Arguments& a, Budget&) -> Value {
+      {"rstrip",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
          const std::string set = TextArgument(a, 0, "chars", "");
          return Strip(v.string(), set.empty() ? nullptr : &set, false, true);
        }},
-      {"split", [](const Value& v, const Arguments& a, Budget&) -> Value { return Value::MakeList(SplitText(v.string(), Argument(a, 0, "sep"), IntegerArgument(a, 1, "maxsplit", -1))); }},
-      {"rsplit", [](const Value& v, const Arguments& a, Budget&) -> Value { return Value::MakeList(SplitFromRight(v.string(), TextArgument(a, 0, "sep", " "), IntegerArgument(a, 1, "maxsplit", -1))); }},
-      {"splitlines", [](const Value& v, const Arguments&, Budget&) -> Value {
+      {"split",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
+         return Value::MakeList(
+             SplitText(v.string(), Argument(a, 0, "sep"), IntegerArgument(a, 1, "maxsplit", -1)));
+       }},
+      {"rsplit",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
+         return Value::MakeList(SplitFromRight(v.string(), TextArgument(a, 0, "sep", " "),
+                                               IntegerArgument(a, 1, "maxsplit", -1)));
+       }},
+      {"splitlines",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
          List lines = SplitText(v.string(), "\n", -1);
          if (!lines.empty() && lines.back().string().empty()) lines.pop_back();
          return Value::MakeList(std::move(lines));
        }},
-      {"startswith", [](const Value& v, const Arguments& a, Budget&) -> Value { return v.string().starts_with(TextArgument(a, 0, "prefix", "")); }},
-      {"endswith", [](const Value& v, const Arguments& a, Budget&) -> Value { return v.string().ends_with(TextArgument(a, 0, "suffix", "")); }},
-      {"upper", [](const Value& v, const Arguments&, Budget&) -> Value { return Mapped(v.string(), Upper); }},
-      {"lower", [](const Value& v, const Arguments&, Budget&) -> Value { return Mapped(v.string(), Lower); }},
-      {"title", [](const Value& v, const Arguments&, Budget&) -> Value { return TitleCase(v.string()); }},
-      {"capitalize", [](const Value& v, const Arguments&, Budget&) -> Value { return Capitalise(v.string()); }},
-      {"replace", [](const Value& v, const Arguments& a, Budget& budget) -> Value {
-         return Replace(v.string(), TextArgument(a, 0, "old", ""), TextArgument(a, 1, "new", ""), IntegerArgument(a, 2, "count", -1), budget);
+      {"startswith",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
+         return v.string().starts_with(TextArgument(a, 0, "prefix", ""));
        }},
-      {"find", [](const Value& v, const Arguments& a, Budget&) -> Value {
+      {"endswith",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
+         return v.string().ends_with(TextArgument(a, 0, "suffix", ""));
+       }},
+      {"upper",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
+         return Mapped(v.string(), Upper);
+       }},
+      {"lower",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
+         return Mapped(v.string(), Lower);
+       }},
+      {"title",
+       [](const Value& v, const Arguments&, Budget&) -> Value { return TitleCase(v.string()); }},
+      {"capitalize",
+       [](const Value& v, const Arguments&, Budget&) -> Value { return Capitalise(v.string()); }},
+      {"replace",
+       [](const Value& v, const Arguments& a, Budget& budget) -> Value {
+         return Replace(v.string(), TextArgument(a, 0, "old", ""), TextArgument(a, 1, "new", ""),
+                        IntegerArgument(a, 2, "count", -1), budget);
+       }},
+      {"find",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
          const size_t found = v.string().find(TextArgument(a, 0, "sub", ""));
          return found == std::string::npos ? int64_t{-1} : static_cast<int64_t>(found);
        }},
-      {"count", [](const Value& v, const Arguments& a, Budget&) -> Value {
+      {"count",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
          const std::string part = TextArgument(a, 0, "sub", "");
          if (part.empty()) return int64_t{0};
          int64_t count = 0;
-         for (size_t at = v.string().find(part); at != std::string::npos; at = v.string().find(part, at + part.size())) ++count;
+         for (size_t at = v.string().find(part); at != std::string::npos;
+              at = v.string().find(part, at + part.size()))
+           ++count;
          return count;
        }},
-      {"join", [](const Value& v, const Arguments& a, Budget& budget) -> Value { return Join(Iterate(Argument(a, 0, "iterable"), budget), v.string(), "", budget); }},
-      {"isdigit", [](const Value& v, const Arguments&, Budget&) -> Value {
-         return !v.string().empty() && std::all_of(v.string().begin(), v.string().end(), [](char c) { return c >= '0' && c <= '9'; });
+      {"join",
+       [](const Value& v, const Arguments& a, Budget& budget) -> Value {
+         return Join(Iterate(Argument(a, 0, "iterable"), budget), v.string(), "", budget);
+       }},
+      {"isdigit",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
+         return !v.string().empty() && std::all_of(v.string().begin(), v.string().end(),
+                                                   [](char c) { return c >= '0' && c <= '9'; });
        }},
   };
   return methods;
@@ -438,14 +562,22 @@ const std::map<std::string, Method>& StringMethods() {
 
 const std::map<std::string, Method>& DictMethods() {
   static const std::map<std::string, Method> methods = {
-      {"items", [](const Value& v, const Arguments&, Budget&) -> Value { return Value::MakeList(Pairs(v)); }},
-      {"keys", [](const Value& v, const Arguments&, Budget& budget) -> Value { return Value::MakeList(Iterate(v, budget)); }},
-      {"values", [](const Value& v, const Arguments&, Budget&) -> Value {
+      {"items",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
+         return Value::MakeList(Pairs(v));
+       }},
+      {"keys",
+       [](const Value& v, const Arguments&, Budget& budget) -> Value {
+         return Value::MakeList(Iterate(v, budget));
+       }},
+      {"values",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
          List values;
          for (const auto& [key, value] : v.dict()) values.push_back(value);
          return Value::MakeList(std::move(values));
        }},
-      {"get", [](const Value& v, const Arguments& a, Budget&) -> Value {
+      {"get",
+       [](const Value& v, const Arguments& a, Budget&) -> Value {
          const Value value = GetItem(v, Argument(a, 0, "key"));
          if (!value.is_undefined()) return value;
          const Value fallback = Argument(a, 1, "default");
@@ -465,12 +597,14 @@ Value CallFilter(const std::string& name, const Arguments& arguments, Budget& bu
 }
 
 bool CallTest(const std::string& name, const Arguments& arguments) {
-  return Tests().at(name)(arguments.positional[0], arguments.positional.size() > 1 ? arguments.positional[1] : Value());
+  return Tests().at(name)(arguments.positional[0],
+                          arguments.positional.size() > 1 ? arguments.positional[1] : Value());
 }
 
 Value FindMethod(const Value& object, const std::string& name, Budget& budget) {
   if (!object.is_string() && !object.is_dict()) return Value();
-  const std::map<std::string, Method>& methods = object.is_string() ? StringMethods() : DictMethods();
+  const std::map<std::string, Method>& methods =
+      object.is_string() ? StringMethods() : DictMethods();
   const auto found = methods.find(name);
   if (found == methods.end()) return Value();
   const Method method = found->second;

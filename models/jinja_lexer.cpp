@@ -11,7 +11,9 @@ namespace strata::jinja {
 
 namespace {
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v'; }
+bool IsSpace(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+}
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
@@ -35,7 +37,8 @@ void AppendUtf8(std::string& out, uint32_t point) {
 
 class Lexer {
  public:
-  Lexer(const std::string& source, const std::string& file_name) : source_(source), file_name_(file_name) {}
+  Lexer(const std::string& source, const std::string& file_name)
+      : source_(source), file_name_(file_name) {}
 
   std::vector<Token> Run() {
     while (at_ < source_.size()) {
@@ -55,7 +58,9 @@ class Lexer {
  private:
   size_t FindOpen(size_t from) const {
     for (size_t i = from; i + 1 < source_.size(); ++i) {
-      if (source_[i] == '{' && (source_[i + 1] == '{' || source_[i + 1] == '%' || source_[i + 1] == '#')) return i;
+      if (source_[i] == '{' &&
+          (source_[i + 1] == '{' || source_[i + 1] == '%' || source_[i + 1] == '#'))
+        return i;
     }
     return source_.size();
   }
@@ -66,7 +71,8 @@ class Lexer {
     const int first_line = line_;
     Advance(open);
     if (strip_next_) {
-      const size_t kept = static_cast<size_t>(std::find_if_not(text.begin(), text.end(), IsSpace) - text.begin());
+      const size_t kept =
+          static_cast<size_t>(std::find_if_not(text.begin(), text.end(), IsSpace) - text.begin());
       text.erase(0, kept);
     } else if (trim_newline_) {
       if (text.starts_with("\r\n")) {
@@ -94,7 +100,8 @@ class Lexer {
   bool StartsLine(size_t position) const { return position == 0 || source_[position - 1] == '\n'; }
 
   void Advance(size_t to) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<long>(at_), source_.begin() + static_cast<long>(to), '\n'));
+    line_ += static_cast<int>(std::count(source_.begin() + static_cast<long>(at_),
+                                         source_.begin() + static_cast<long>(to), '\n'));
     at_ = to;
   }
 
@@ -116,7 +123,8 @@ class Lexer {
     const size_t first = tokens_.size();
     for (;;) {
       while (at_ < source_.size() && IsSpace(source_[at_])) Advance(at_ + 1);
-      if (at_ >= source_.size()) FailAt(file_name_, open_line, output ? "{{ is not closed" : "{% is not closed");
+      if (at_ >= source_.size())
+        FailAt(file_name_, open_line, output ? "{{ is not closed" : "{% is not closed");
       const std::string_view rest = std::string_view(source_).substr(at_);
       const bool stripped = (rest[0] == '-' || rest[0] == '+') && rest.substr(1).starts_with(close);
       if (stripped || (rest.starts_with(close) && !(output && braces_ > 0))) {
@@ -129,7 +137,9 @@ class Lexer {
       NextToken();
     }
     braces_ = 0;
-    if (!output && tokens_.size() == first + 2 && tokens_[first].kind == TokenKind::kName && tokens_[first].text == "raw") Raw(first);
+    if (!output && tokens_.size() == first + 2 && tokens_[first].kind == TokenKind::kName &&
+        tokens_[first].text == "raw")
+      Raw(first);
   }
 
   // Turns everything up to {% endraw %} into text.
@@ -192,7 +202,8 @@ class Lexer {
     }
     std::string digits = source_.substr(at_, end - at_);
     std::erase(digits, '_');
-    if (digits.size() > 18) FailAt(file_name_, line_, fmt::format("the number {} is too long", digits));
+    if (digits.size() > 18)
+      FailAt(file_name_, line_, fmt::format("the number {} is too long", digits));
     Add(kind, digits);
     Advance(end);
   }
@@ -205,7 +216,8 @@ class Lexer {
       uint32_t value = 0;
       for (size_t d = 0; d < digits; ++d, ++i) {
         const char c = i < source_.size() ? source_[i] : '\0';
-        if (!IsDigit(c) && !(c >= 'a' && c <= 'f') && !(c >= 'A' && c <= 'F')) FailAt(file_name_, start, "a string has a broken escape");
+        if (!IsDigit(c) && !(c >= 'a' && c <= 'f') && !(c >= 'A' && c <= 'F'))
+          FailAt(file_name_, start, "a string has a broken escape");
         value = value * 16 + static_cast<uint32_t>(IsDigit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
       }
       return value;
@@ -220,16 +232,37 @@ class Lexer {
       }
       const char escaped = source_[i++];
       switch (escaped) {
-        case 'n': text += '\n'; break;
-        case 't': text += '\t'; break;
-        case 'r': text += '\r'; break;
-        case '0': text += '\0'; break;
-        case '\\': case '\'': case '"': text += escaped; break;
-        case 'x': AppendUtf8(text, hex(2)); break;
-        case 'u': AppendUtf8(text, hex(4)); break;
-        case 'U': AppendUtf8(text, std::min<uint32_t>(hex(8), 0x10FFFF)); break;
-        case '\n': break;
-        default: text += '\\'; text += escaped;
+        case 'n':
+          text += '\n';
+          break;
+        case 't':
+          text += '\t';
+          break;
+        case 'r':
+          text += '\r';
+          break;
+        case '0':
+          text += '\0';
+          break;
+        case '\\':
+        case '\'':
+        case '"':
+          text += escaped;
+          break;
+        case 'x':
+          AppendUtf8(text, hex(2));
+          break;
+        case 'u':
+          AppendUtf8(text, hex(4));
+          break;
+        case 'U':
+          AppendUtf8(text, std::min<uint32_t>(hex(8), 0x10FFFF));
+          break;
+        case '\n':
+          break;
+        default:
+          text += '\\';
+          text += escaped;
       }
     }
     Add(TokenKind::kString, std::move(text));
@@ -243,9 +276,9 @@ class Lexer {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int line_ = 1;
-  int braces_ = 0;            // open { inside {{ }}, so that a dict's }} is not its end
-  bool strip_next_ = false;   // the text after a -}} or -%}
-  bool trim_newline_ = false; // the text after a tag
+  int braces_ = 0;             // open { inside {{ }}, so that a dict's }} is not its end
+  bool strip_next_ = false;    // the text after a -}} or -%}
+  bool trim_newline_ = false;  // the text after a tag
 };
 
 }  // namespace

@@ -19,7 +19,8 @@ class Parser {
 
   Block ParseAll() {
     Block body = ParseBlock({});
-    if (Now().kind != TokenKind::kEnd) Refuse(fmt::format("'{}' has no opening tag", tokens_[at_ + 1].text));
+    if (Now().kind != TokenKind::kEnd)
+      Refuse(fmt::format("'{}' has no opening tag", tokens_[at_ + 1].text));
     return body;
   }
 
@@ -27,17 +28,24 @@ class Parser {
   // Counts recursion; the parser's own stack is what it protects.
   struct Nested {
     explicit Nested(Parser& owner) : parser(owner) {
-      if (++parser.depth_ > parser.max_depth_) parser.Refuse(fmt::format("nested deeper than {}", parser.max_depth_));
+      if (++parser.depth_ > parser.max_depth_)
+        parser.Refuse(fmt::format("nested deeper than {}", parser.max_depth_));
     }
     ~Nested() { --parser.depth_; }
     Parser& parser;
   };
 
   const Token& Now() const { return tokens_[at_]; }
-  const Token& Peek(size_t ahead = 1) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
-  [[noreturn]] void Refuse(const std::string& message) const { FailAt(file_name_, Now().line, message); }
+  const Token& Peek(size_t ahead = 1) const {
+    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+  }
+  [[noreturn]] void Refuse(const std::string& message) const {
+    FailAt(file_name_, Now().line, message);
+  }
 
-  bool Is(TokenKind kind, const char* text) const { return Now().kind == kind && Now().text == text; }
+  bool Is(TokenKind kind, const char* text) const {
+    return Now().kind == kind && Now().text == text;
+  }
   bool IsOperator(const char* text) const { return Is(TokenKind::kOperator, text); }
   bool IsName(const char* text) const { return Is(TokenKind::kName, text); }
   bool AcceptOperator(const char* text) {
@@ -51,14 +59,17 @@ class Parser {
     return true;
   }
   void NeedOperator(const char* text) {
-    if (!AcceptOperator(text)) Refuse(fmt::format("'{}' is expected before '{}'", text, Now().text));
+    if (!AcceptOperator(text))
+      Refuse(fmt::format("'{}' is expected before '{}'", text, Now().text));
   }
   std::string NeedName() {
-    if (Now().kind != TokenKind::kName) Refuse(fmt::format("a name is expected before '{}'", Now().text));
+    if (Now().kind != TokenKind::kName)
+      Refuse(fmt::format("a name is expected before '{}'", Now().text));
     return tokens_[at_++].text;
   }
   void NeedTagEnd() {
-    if (Now().kind != TokenKind::kTagEnd) Refuse(fmt::format("'%}}' is expected before '{}'", Now().text));
+    if (Now().kind != TokenKind::kTagEnd)
+      Refuse(fmt::format("'%}}' is expected before '{}'", Now().text));
     ++at_;
   }
 
@@ -69,7 +80,8 @@ class Parser {
 
   // --- statements
 
-  // Statements up to a tag that begins with one of `ends` (left in place at its tag begin), or the end of the file.
+  // Statements up to a tag that begins with one of `ends` (left in place at its tag begin), or the
+  // end of the file.
   Block ParseBlock(std::initializer_list<const char*> ends) {
     Nested nested(*this);
     Block block;
@@ -87,7 +99,8 @@ class Parser {
         block.push_back(New(StatementKind::kOutput));
         ++at_;
         block.back()->expressions.push_back(ParseTupleOrExpression());
-        if (Now().kind != TokenKind::kOutputEnd) Refuse(fmt::format("'}}}}' is expected before '{}'", Now().text));
+        if (Now().kind != TokenKind::kOutputEnd)
+          Refuse(fmt::format("'}}}}' is expected before '{}'", Now().text));
         ++at_;
       } else {
         const std::string& word = Peek().text;
@@ -95,9 +108,12 @@ class Parser {
           for (const char* end : ends) {
             if (word == end) return block;
           }
-          if (word == "endif" || word == "endfor" || word == "else" || word == "elif" || word == "endmacro" ||
-              word == "endset" || word == "endfilter" || word == "endgeneration") {
-            if (ends.size() > 0) Refuse(fmt::format("{{% {} %}} stands where {{% {} %}} is expected", word, *(ends.end() - 1)));
+          if (word == "endif" || word == "endfor" || word == "else" || word == "elif" ||
+              word == "endmacro" || word == "endset" || word == "endfilter" ||
+              word == "endgeneration") {
+            if (ends.size() > 0)
+              Refuse(fmt::format("{{% {} %}} stands where {{% {} %}} is expected", word,
+                                 *(ends.end() - 1)));
             return block;
           }
         }
@@ -136,7 +152,8 @@ class Parser {
       NeedTagEnd();
       block.back()->blocks.push_back(ParseBlock({"endfilter"}));
       EndTag("endfilter");
-    } else if (word == "generation") {  // marks the assistant's text for training; rendering only shows it
+    } else if (word ==
+               "generation") {  // marks the assistant's text for training; rendering only shows it
       NeedTagEnd();
       Block body = ParseBlock({"endgeneration"});
       EndTag("endgeneration");
@@ -146,7 +163,10 @@ class Parser {
       block.push_back(New(word == "break" ? StatementKind::kBreak : StatementKind::kContinue));
       NeedTagEnd();
     } else {
-      Refuse(fmt::format("the tag '{}' is not supported (if, for, set, macro, filter, raw, generation, break and continue are)", word));
+      Refuse(
+          fmt::format("the tag '{}' is not supported (if, for, set, macro, filter, raw, "
+                      "generation, break and continue are)",
+                      word));
     }
   }
 
@@ -206,7 +226,8 @@ class Parser {
       NeedTagEnd();
       return statement;
     }
-    if (statement->names.size() != 1 || !statement->text.empty()) Refuse("'=' is expected in a set tag");
+    if (statement->names.size() != 1 || !statement->text.empty())
+      Refuse("'=' is expected in a set tag");
     statement->kind = StatementKind::kSetBlock;
     statement->expressions.push_back(IsOperator("|") ? ParseBodyFilters() : nullptr);
     NeedTagEnd();
@@ -250,7 +271,8 @@ class Parser {
     return expression;
   }
 
-  ExpressionPtr Binary(const std::string& operation, ExpressionPtr left, ExpressionPtr right) const {
+  ExpressionPtr Binary(const std::string& operation, ExpressionPtr left,
+                       ExpressionPtr right) const {
     ExpressionPtr expression = NewExpression(ExpressionKind::kBinary);
     expression->text = operation;
     expression->children.push_back(std::move(left));
@@ -285,13 +307,15 @@ class Parser {
 
   ExpressionPtr ParseOr() {
     ExpressionPtr left = ParseAnd();
-    for (int links = 0; AcceptName("or"); Link(links)) left = Binary("or", std::move(left), ParseAnd());
+    for (int links = 0; AcceptName("or"); Link(links))
+      left = Binary("or", std::move(left), ParseAnd());
     return left;
   }
 
   ExpressionPtr ParseAnd() {
     ExpressionPtr left = ParseNot();
-    for (int links = 0; AcceptName("and"); Link(links)) left = Binary("and", std::move(left), ParseNot());
+    for (int links = 0; AcceptName("and"); Link(links))
+      left = Binary("and", std::move(left), ParseNot());
     return left;
   }
 
@@ -315,7 +339,8 @@ class Parser {
         }
       }
       if (operation.empty() && AcceptName("in")) operation = "in";
-      if (operation.empty() && IsName("not") && Peek().kind == TokenKind::kName && Peek().text == "in") {
+      if (operation.empty() && IsName("not") && Peek().kind == TokenKind::kName &&
+          Peek().text == "in") {
         at_ += 2;
         operation = "not in";
       }
@@ -336,7 +361,8 @@ class Parser {
 
   ExpressionPtr ParseConcat() {
     ExpressionPtr left = ParseProduct();
-    for (int links = 0; AcceptOperator("~"); Link(links)) left = Binary("~", std::move(left), ParseProduct());
+    for (int links = 0; AcceptOperator("~"); Link(links))
+      left = Binary("~", std::move(left), ParseProduct());
     return left;
   }
 
@@ -401,7 +427,8 @@ class Parser {
       item->kind = ExpressionKind::kSlice;
       item->children.push_back(std::move(first));
       item->children.push_back(IsOperator(":") || IsOperator("]") ? nullptr : ParseExpression());
-      item->children.push_back(AcceptOperator(":") && !IsOperator("]") ? ParseExpression() : nullptr);
+      item->children.push_back(AcceptOperator(":") && !IsOperator("]") ? ParseExpression()
+                                                                       : nullptr);
     } else {
       item->children.push_back(std::move(first));
     }
@@ -413,7 +440,8 @@ class Parser {
   void ParseArguments(Expression& call) {
     while (!AcceptOperator(")")) {
       if (IsOperator("*") || IsOperator("**")) Refuse("* and ** arguments are not supported");
-      if (Now().kind == TokenKind::kName && Peek().kind == TokenKind::kOperator && Peek().text == "=") {
+      if (Now().kind == TokenKind::kName && Peek().kind == TokenKind::kOperator &&
+          Peek().text == "=") {
         const std::string name = NeedName();
         ++at_;
         call.named.emplace_back(name, ParseExpression());
@@ -427,7 +455,8 @@ class Parser {
   ExpressionPtr ParseOneFilter(ExpressionPtr value) {
     ExpressionPtr filter = NewExpression(ExpressionKind::kFilter);
     filter->text = NeedName();
-    if (!KnownFilter(filter->text)) Refuse(fmt::format("the filter '{}' is not supported", filter->text));
+    if (!KnownFilter(filter->text))
+      Refuse(fmt::format("the filter '{}' is not supported", filter->text));
     filter->children.push_back(std::move(value));
     if (AcceptOperator("(")) ParseArguments(*filter);
     return filter;
@@ -442,7 +471,8 @@ class Parser {
         ExpressionPtr test = NewExpression(ExpressionKind::kTest);
         test->flag = AcceptName("not");
         test->text = NeedName();
-        if (!KnownTest(test->text)) Refuse(fmt::format("the test '{}' is not supported", test->text));
+        if (!KnownTest(test->text))
+          Refuse(fmt::format("the test '{}' is not supported", test->text));
         test->children.push_back(std::move(value));
         if (AcceptOperator("(")) {
           ParseArguments(*test);
@@ -458,7 +488,9 @@ class Parser {
 
   // "x is divisibleby 3": a bare argument, not the words that may follow a test.
   bool StartsTestArgument() const {
-    if (Now().kind == TokenKind::kString || Now().kind == TokenKind::kInteger || Now().kind == TokenKind::kFloat) return true;
+    if (Now().kind == TokenKind::kString || Now().kind == TokenKind::kInteger ||
+        Now().kind == TokenKind::kFloat)
+      return true;
     if (Now().kind != TokenKind::kName) return IsOperator("[") || IsOperator("{");
     for (const char* word : {"and", "or", "else", "if", "is", "in", "not"}) {
       if (Now().text == word) return false;
@@ -472,20 +504,26 @@ class Parser {
     ExpressionPtr literal = NewExpression(ExpressionKind::kLiteral);
     if (token.kind == TokenKind::kString) {
       std::string text;
-      while (Now().kind == TokenKind::kString) text += tokens_[at_++].text;  // neighbours join, as in Python
+      while (Now().kind == TokenKind::kString)
+        text += tokens_[at_++].text;  // neighbours join, as in Python
       literal->value = std::move(text);
       return literal;
     }
     if (token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat) {
-      literal->value = token.kind == TokenKind::kInteger ? Value(static_cast<int64_t>(std::stoll(token.text))) : Value(std::stod(token.text));
+      literal->value = token.kind == TokenKind::kInteger
+                           ? Value(static_cast<int64_t>(std::stoll(token.text)))
+                           : Value(std::stod(token.text));
       ++at_;
       return literal;
     }
     if (token.kind == TokenKind::kName) {
       const std::string name = NeedName();
-      if (name == "true" || name == "True") literal->value = true;
-      else if (name == "false" || name == "False") literal->value = false;
-      else if (name == "none" || name == "None" || name == "null") literal->value = None{};
+      if (name == "true" || name == "True")
+        literal->value = true;
+      else if (name == "false" || name == "False")
+        literal->value = false;
+      else if (name == "none" || name == "None" || name == "null")
+        literal->value = None{};
       else {
         literal->kind = ExpressionKind::kName;
         literal->text = name;
@@ -511,7 +549,8 @@ class Parser {
       }
       return literal;
     }
-    Refuse(token.text.empty() ? std::string("an expression is missing") : fmt::format("'{}' does not start an expression", token.text));
+    Refuse(token.text.empty() ? std::string("an expression is missing")
+                              : fmt::format("'{}' does not start an expression", token.text));
   }
 
   // A grouped expression or a tuple.
@@ -538,7 +577,8 @@ class Parser {
 
 }  // namespace
 
-std::shared_ptr<const Program> Parse(const std::string& source, const std::string& file_name, int max_depth) {
+std::shared_ptr<const Program> Parse(const std::string& source, const std::string& file_name,
+                                     int max_depth) {
   auto program = std::make_shared<Program>();
   program->file_name = file_name;
   program->body = Parser(source, file_name, max_depth).ParseAll();

@@ -8,7 +8,8 @@
 
 namespace strata::jinja {
 
-// Bookkeeping shared by the interpreter, filters and methods: everything that costs time or memory is charged here.
+// Bookkeeping shared by the interpreter, filters and methods: everything that costs time or memory
+// is charged here.
 class Budget {
  public:
   explicit Budget(const TemplateLimits& limits) : limits_(limits) {}
@@ -18,7 +19,8 @@ class Budget {
     if (steps_ > limits_.steps) throw TemplateError{"the template takes too many steps"};
   }
   void ChargeText(size_t bytes) {
-    if (bytes > limits_.output_bytes) throw TemplateError{"the template makes a text that is too long"};
+    if (bytes > limits_.output_bytes)
+      throw TemplateError{"the template makes a text that is too long"};
     Charge(1 + static_cast<int64_t>(bytes / 64));
   }
   const TemplateLimits& limits() const { return limits_; }

@@ -11,7 +11,8 @@ namespace {
 constexpr int kMaxNesting = 64;
 
 void CheckNesting(int depth) {
-  if (depth > kMaxNesting) throw TemplateError{fmt::format("a value is nested deeper than {}", kMaxNesting)};
+  if (depth > kMaxNesting)
+    throw TemplateError{fmt::format("a value is nested deeper than {}", kMaxNesting)};
 }
 
 std::string FloatText(double value) {
@@ -23,7 +24,8 @@ std::string FloatText(double value) {
 }
 
 std::string Quoted(const std::string& text) {  // Python's repr of a string
-  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  const char quote =
+      text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string result(1, quote);
   for (char c : text) {
     if (c == quote || c == '\\') {
@@ -69,7 +71,9 @@ int64_t Value::integer() const {
   return std::get<int64_t>(data_);
 }
 
-double Value::number() const { return is_float() ? std::get<double>(data_) : static_cast<double>(integer()); }
+double Value::number() const {
+  return is_float() ? std::get<double>(data_) : static_cast<double>(integer());
+}
 
 bool Value::Truth() const {
   if (is_bool()) return std::get<bool>(data_);
@@ -147,8 +151,10 @@ bool HoldsFunction(const Value& value, int depth) {
 }
 
 int Compare(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number()) return a.number() < b.number() ? -1 : a.number() > b.number() ? 1 : 0;
-  if (a.is_string() && b.is_string()) return a.string() < b.string() ? -1 : a.string() > b.string() ? 1 : 0;
+  if (a.is_number() && b.is_number())
+    return a.number() < b.number() ? -1 : a.number() > b.number() ? 1 : 0;
+  if (a.is_string() && b.is_string())
+    return a.string() < b.string() ? -1 : a.string() > b.string() ? 1 : 0;
   throw TemplateError{fmt::format("a {} and a {} cannot be ordered", a.TypeName(), b.TypeName())};
 }
 
@@ -162,7 +168,8 @@ std::string ToText(const Value& value, int depth) {
   if (value.is_string()) return value.string();
   std::string text;
   if (value.is_list()) {
-    for (const Value& item : value.list()) text += (text.empty() ? "" : ", ") + Repr(item, depth + 1);
+    for (const Value& item : value.list())
+      text += (text.empty() ? "" : ", ") + Repr(item, depth + 1);
     return "[" + text + "]";
   }
   if (value.is_dict()) {
@@ -180,24 +187,30 @@ std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth)
   if (value.is_function()) throw TemplateError{"a function has no JSON"};
   if (value.is_none()) return "null";
   if (value.is_bool()) return value.Truth() ? "true" : "false";
-  if (value.is_float() && !std::isfinite(value.number())) return std::isnan(value.number()) ? "NaN" : value.number() > 0 ? "Infinity" : "-Infinity";
+  if (value.is_float() && !std::isfinite(value.number()))
+    return std::isnan(value.number()) ? "NaN" : value.number() > 0 ? "Infinity" : "-Infinity";
   if (value.is_number()) return ToText(value);
   const auto quote = [&](const std::string& text) {
-    return nlohmann::ordered_json(text).dump(-1, ' ', ensure_ascii, nlohmann::ordered_json::error_handler_t::replace);
+    return nlohmann::ordered_json(text).dump(-1, ' ', ensure_ascii,
+                                             nlohmann::ordered_json::error_handler_t::replace);
   };
   if (value.is_string()) return quote(value.string());
-  const std::string inner = indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * (depth + 1)), ' ');
-  const std::string outer = indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * depth), ' ');
+  const std::string inner =
+      indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * (depth + 1)), ' ');
+  const std::string outer =
+      indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * depth), ' ');
   const std::string comma = indent < 0 ? ", " : ",";
   std::string text;
   if (value.is_list()) {
     if (value.list().empty()) return "[]";
-    for (const Value& item : value.list()) text += (text.empty() ? "" : comma) + inner + ToJson(item, indent, ensure_ascii, depth + 1);
+    for (const Value& item : value.list())
+      text += (text.empty() ? "" : comma) + inner + ToJson(item, indent, ensure_ascii, depth + 1);
     return "[" + text + outer + "]";
   }
   if (value.dict().empty()) return "{}";
   for (const auto& [key, item] : value.dict()) {
-    text += (text.empty() ? "" : comma) + inner + quote(key) + ": " + ToJson(item, indent, ensure_ascii, depth + 1);
+    text += (text.empty() ? "" : comma) + inner + quote(key) + ": " +
+            ToJson(item, indent, ensure_ascii, depth + 1);
   }
   return "{" + text + outer + "}";
 }

@@ -33,7 +33,9 @@ class Value {
   Value(const char* value) : data_(std::string(value)) {}
   static Value MakeList(List items = {}) { return Value(std::make_shared<List>(std::move(items))); }
   static Value MakeDict(Dict items = {}) { return Value(std::make_shared<Dict>(std::move(items))); }
-  static Value MakeFunction(Function function) { return Value(std::make_shared<Function>(std::move(function))); }
+  static Value MakeFunction(Function function) {
+    return Value(std::make_shared<Function>(std::move(function)));
+  }
   static Value FromJson(const nlohmann::ordered_json& json);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -64,8 +66,8 @@ class Value {
   explicit Value(std::shared_ptr<List> list) : data_(std::move(list)) {}
   explicit Value(std::shared_ptr<Dict> dict) : data_(std::move(dict)) {}
   explicit Value(std::shared_ptr<Function> function) : data_(std::move(function)) {}
-  std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>, std::shared_ptr<Dict>,
-               std::shared_ptr<Function>>
+  std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>,
+               std::shared_ptr<Dict>, std::shared_ptr<Function>>
       data_;
 };
 

@@ -19,7 +19,8 @@ std::string ReadTextFile(const std::filesystem::path& file, size_t limit) {
   }
   const uintmax_t bytes = std::filesystem::file_size(file, error);
   if (error || bytes > limit) {
-    Fail(ErrorCode::kModelFile, fmt::format("{} has {} bytes, at most {} are read", file.string(), bytes, limit));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("{} has {} bytes, at most {} are read", file.string(), bytes, limit));
   }
   std::ifstream stream(file, std::ios::binary);
   std::string text(static_cast<size_t>(bytes), '\0');
@@ -30,17 +31,20 @@ std::string ReadTextFile(const std::filesystem::path& file, size_t limit) {
 }
 
 ordered_json ParseJson(std::string_view text, const std::string& file_name, int max_depth) {
-  // nlohmann's parser is iterative, but destroying or printing a deep value recurses: refuse depth while parsing.
+  // nlohmann's parser is iterative, but destroying or printing a deep value recurses: refuse depth
+  // while parsing.
   const auto callback = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
     if (depth > max_depth) {
-      Fail(ErrorCode::kModelFile, fmt::format("{}: JSON is nested deeper than {}", file_name, max_depth));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{}: JSON is nested deeper than {}", file_name, max_depth));
     }
     return true;
   };
   try {
     return ordered_json::parse(text.begin(), text.end(), callback);
   } catch (const ordered_json::parse_error& error) {
-    Fail(ErrorCode::kModelFile, fmt::format("{}: not valid JSON near byte {}", file_name, error.byte));
+    Fail(ErrorCode::kModelFile,
+         fmt::format("{}: not valid JSON near byte {}", file_name, error.byte));
   } catch (const ordered_json::exception&) {
     Fail(ErrorCode::kModelFile, fmt::format("{}: not valid JSON", file_name));
   }
@@ -56,7 +60,8 @@ std::string ShortJson(const ordered_json& value) {
 
 JsonFields::JsonFields(const ordered_json& object, std::string file_name, ErrorCode code)
     : object_(&object), file_name_(std::move(file_name)), code_(code) {
-  if (!object.is_object()) Fail(code, fmt::format("{} holds {}, an object is needed", file_name_, ShortJson(object)));
+  if (!object.is_object())
+    Fail(code, fmt::format("{} holds {}, an object is needed", file_name_, ShortJson(object)));
 }
 
 const ordered_json* JsonFields::Find(const char* name) const {
@@ -66,9 +71,10 @@ const ordered_json* JsonFields::Find(const char* name) const {
 
 void JsonFields::Refuse(const char* name, const std::string& wanted) const {
   const ordered_json* value = Find(name);
-  Fail(code_, value == nullptr
-                  ? fmt::format("{}: field {} is missing, {}", file_name_, name, wanted)
-                  : fmt::format("{}: field {} is {}, {}", file_name_, name, ShortJson(*value), wanted));
+  Fail(code_,
+       value == nullptr
+           ? fmt::format("{}: field {} is missing, {}", file_name_, name, wanted)
+           : fmt::format("{}: field {} is {}, {}", file_name_, name, ShortJson(*value), wanted));
 }
 
 std::optional<int64_t> JsonFields::Integer(const char* name) const {
@@ -80,7 +86,8 @@ std::optional<int64_t> JsonFields::Integer(const char* name) const {
   if (value->is_number_integer()) return value->get<int64_t>();
   if (value->is_number_float()) {
     const double number = value->get<double>();
-    if (std::nearbyint(number) == number && std::fabs(number) < 9e15) return static_cast<int64_t>(number);
+    if (std::nearbyint(number) == number && std::fabs(number) < 9e15)
+      return static_cast<int64_t>(number);
   }
   Refuse(name, "a whole number is needed");
 }
@@ -108,7 +115,8 @@ std::optional<std::string> JsonFields::String(const char* name) const {
 
 int64_t JsonFields::NeedInteger(const char* name, int64_t low, int64_t high) const {
   const std::optional<int64_t> value = Integer(name);
-  if (!value || *value < low || *value > high) Refuse(name, fmt::format("{} to {} is accepted", low, high));
+  if (!value || *value < low || *value > high)
+    Refuse(name, fmt::format("{} to {} is accepted", low, high));
   return *value;
 }
 

@@ -1,4 +1,5 @@
-// Reading JSON files that may be broken or hostile: bounded depth, one-line errors that name file, field and types.
+// Reading JSON files that may be broken or hostile: bounded depth, one-line errors that name file,
+// field and types.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,11 @@ constexpr int kJsonDepth = 64;
 std::string ReadTextFile(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
 
 // Fail(kModelFile): "FILE: not valid JSON at byte N" or "FILE: JSON nested deeper than D".
-nlohmann::ordered_json ParseJson(std::string_view text, const std::string& file_name, int max_depth = kJsonDepth);
+nlohmann::ordered_json ParseJson(std::string_view text, const std::string& file_name,
+                                 int max_depth = kJsonDepth);
 
-// Typed access to an object's fields with errors of one kind. Wrong types are refused by name; null counts as absent.
+// Typed access to an object's fields with errors of one kind. Wrong types are refused by name; null
+// counts as absent.
 class JsonFields {
  public:
   JsonFields(const nlohmann::ordered_json& object, std::string file_name, ErrorCode code);

@@ -9,13 +9,15 @@
 
 namespace strata {
 
-GatedMlp GatedMlp::Load(const Checkpoint& checkpoint, const std::string& prefix, int64_t hidden, int64_t inner) {
+GatedMlp GatedMlp::Load(const Checkpoint& checkpoint, const std::string& prefix, int64_t hidden,
+                        int64_t inner) {
   return GatedMlp{.gate = checkpoint.NeedMatrix(prefix + "gate_proj.weight", inner, hidden),
                   .up = checkpoint.NeedMatrix(prefix + "up_proj.weight", inner, hidden),
                   .down = checkpoint.NeedMatrix(prefix + "down_proj.weight", hidden, inner)};
 }
 
-void GatedMlp::Forward(const View<const float, 2>& x, const View<float, 2>& y, StepContext& context) const {
+void GatedMlp::Forward(const View<const float, 2>& x, const View<float, 2>& y,
+                       StepContext& context) const {
   const size_t mark = context.scratch.used();
   View<float, 2> gated = context.scratch.Take<float>({x.dim(0), gate.rows});
   View<float, 2> upper = context.scratch.Take<float>({x.dim(0), gate.rows});
@@ -34,10 +36,12 @@ MoeLayer::MoeLayer(const Checkpoint& checkpoint, const ModelConfig& config, int6
     return;
   }
   router_ = checkpoint.NeedMatrix(prefix + "gate.weight", config.experts, config.hidden);
-  correction_bias_ = checkpoint.NeedFloats(prefix + "gate.e_score_correction_bias", {{config.experts}});
+  correction_bias_ =
+      checkpoint.NeedFloats(prefix + "gate.e_score_correction_bias", {{config.experts}});
   for (int64_t expert = 0; expert < config.experts; ++expert) {
-    const GatedMlp weights = GatedMlp::Load(checkpoint, fmt::format("{}experts.{}.", prefix, expert), config.hidden,
-                                            config.moe_intermediate);
+    const GatedMlp weights =
+        GatedMlp::Load(checkpoint, fmt::format("{}experts.{}.", prefix, expert), config.hidden,
+                       config.moe_intermediate);
     gate_.push_back(weights.gate);
     up_.push_back(weights.up);
     down_.push_back(weights.down);
@@ -48,7 +52,8 @@ MoeLayer::MoeLayer(const Checkpoint& checkpoint, const ModelConfig& config, int6
   }
 }
 
-void MoeLayer::Forward(const View<const float, 2>& x, const View<float, 2>& y, StepContext& context) const {
+void MoeLayer::Forward(const View<const float, 2>& x, const View<float, 2>& y,
+                       StepContext& context) const {
   const size_t mark = context.scratch.used();
   const int64_t rows = x.dim(0);
   if (sparse_) {
@@ -84,7 +89,8 @@ void MoeLayer::Forward(const View<const float, 2>& x, const View<float, 2>& y, S
 }
 
 int64_t MoeLayer::ScratchFloats(const ModelConfig& config) {
-  const int64_t widest = std::max(config.intermediate, config.moe_intermediate * std::max<int64_t>(1, config.shared_experts));
+  const int64_t widest = std::max(
+      config.intermediate, config.moe_intermediate * std::max<int64_t>(1, config.shared_experts));
   return config.experts + 2 * config.experts_per_token + config.hidden + 2 * widest;
 }
 

@@ -17,7 +17,8 @@ struct GatedMlp {
   Matrix gate, up, down;
 
   // `prefix` ends in a dot: "model.layers.0.mlp."
-  static GatedMlp Load(const Checkpoint& checkpoint, const std::string& prefix, int64_t hidden, int64_t inner);
+  static GatedMlp Load(const Checkpoint& checkpoint, const std::string& prefix, int64_t hidden,
+                       int64_t inner);
   // y [rows, hidden] += mlp(x)
   void Forward(const View<const float, 2>& x, const View<float, 2>& y, StepContext& context) const;
 };
@@ -30,7 +31,7 @@ class MoeLayer {
   // x [rows, hidden] (already normalised); y [rows, hidden] += mlp(x).
   void Forward(const View<const float, 2>& x, const View<float, 2>& y, StepContext& context) const;
 
-  static int64_t ScratchFloats(const ModelConfig& config);         // per row
+  static int64_t ScratchFloats(const ModelConfig& config);  // per row
   static size_t WorkspaceBytes(const ModelConfig& config, int64_t rows);
 
  private:

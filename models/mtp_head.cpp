@@ -8,14 +8,15 @@
 
 namespace strata {
 
-MtpHead::MtpHead(const Checkpoint& checkpoint, const ModelConfig& config, const ModelGeometry& geometry,
-                 float softmax_scale)
+MtpHead::MtpHead(const Checkpoint& checkpoint, const ModelConfig& config,
+                 const ModelGeometry& geometry, float softmax_scale)
     : epsilon_(static_cast<float>(config.rms_norm_epsilon)) {
   const std::string prefix = fmt::format("model.layers.{}.", config.layers);
   if (checkpoint.Find(prefix + "eh_proj.weight") == nullptr) {
-    Fail(ErrorCode::kModelFile,
-         fmt::format("config.json promises {} prediction layer(s), but {}eh_proj.weight is not in the checkpoint; run "
-                     "without multi-token prediction", config.mtp_layers, prefix));
+    Fail(ErrorCode::kModelFile, fmt::format("config.json promises {} prediction layer(s), but "
+                                            "{}eh_proj.weight is not in the checkpoint; run "
+                                            "without multi-token prediction",
+                                            config.mtp_layers, prefix));
   }
   embedding_norm_ = checkpoint.NeedFloats(prefix + "enorm.weight", {{config.hidden}});
   hidden_norm_ = checkpoint.NeedFloats(prefix + "hnorm.weight", {{config.hidden}});
@@ -26,19 +27,31 @@ MtpHead::MtpHead(const Checkpoint& checkpoint, const ModelConfig& config, const 
 
 MtpHead::~MtpHead() = default;
 
-void MtpHead::Forward(const StepInput& step, const View<const float, 2>& embedded, const View<const float, 2>& hidden,
-                      const View<float, 2>& normed, MlaStepState& state, SelectionGraph& graph,
-                      StepContext& context) const {
+void MtpHead::Forward(const StepInput& step, const View<const float, 2>& embedded,
+                      const View<const float, 2>& hidden, const View<float, 2>& normed,
+                      MlaStepState& state, SelectionGraph& graph, StepContext& context) const {
   const int64_t width = embedded.dim(1);
   const View<const float, 1> embedding_norm = MakeView(embedding_norm_.data(), {width});
   const View<const float, 1> hidden_norm = MakeView(hidden_norm_.data(), {width});
   View<float, 2> pair = context.scratch.Take<float>({step.rows, 2 * width});
-  Run(RmsNorm{.x = embedded, .weight = embedding_norm, .epsilon = epsilon_, .y = pair.Columns(0, width)}, context.stream);
-  Run(RmsNorm{.x = hidden, .weight = hidden_norm, .epsilon = epsilon_, .y = pair.Columns(width, 2 * width)}, context.stream);
+  Run(RmsNorm{.x = embedded,
+              .weight = embedding_norm,
+              .epsilon = epsilon_,
+              .y = pair.Columns(0, width)},
+      context.stream);
+  Run(RmsNorm{.x = hidden,
+              .weight = hidden_norm,
+              .epsilon = epsilon_,
+              .y = pair.Columns(width, 2 * width)},
+      context.stream);
   View<float, 2> x = context.scratch.Take<float>({step.rows, width});
   Run(Linear{.x = pair, .w = projection_, .y = x}, context.stream);
   layer_->Forward(step, x, state, graph, context);
-  Run(RmsNorm{.x = x, .weight = MakeView(output_norm_.data(), {width}), .epsilon = epsilon_, .y = normed}, context.stream);
+  Run(RmsNorm{.x = x,
+              .weight = MakeView(output_norm_.data(), {width}),
+              .epsilon = epsilon_,
+              .y = normed},
+      context.stream);
 }
 
 size_t MtpHead::owned_bytes() const {

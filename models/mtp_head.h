@@ -15,17 +15,19 @@ namespace strata {
 class DsaLayer;
 struct MlaStepState;
 
-// x = eh_proj([enorm(embedding of token i + 1), hnorm(hidden state i)]), then the layer at rotary position i, then
-// shared_head.norm; embedding and output matrix are the main model's. The hidden state is the one after the final norm:
-// the convention of the shipped model (its MODEL.md).
+// x = eh_proj([enorm(embedding of token i + 1), hnorm(hidden state i)]), then the layer at rotary
+// position i, then shared_head.norm; embedding and output matrix are the main model's. The hidden
+// state is the one after the final norm: the convention of the shipped model (its MODEL.md).
 class MtpHead {
  public:
-  MtpHead(const Checkpoint& checkpoint, const ModelConfig& config, const ModelGeometry& geometry, float softmax_scale);
+  MtpHead(const Checkpoint& checkpoint, const ModelConfig& config, const ModelGeometry& geometry,
+          float softmax_scale);
   ~MtpHead();
 
   // embedded, hidden [rows, hidden] -> normed [rows, hidden], ready for the output matrix.
-  void Forward(const StepInput& step, const View<const float, 2>& embedded, const View<const float, 2>& hidden,
-               const View<float, 2>& normed, MlaStepState& state, SelectionGraph& graph, StepContext& context) const;
+  void Forward(const StepInput& step, const View<const float, 2>& embedded,
+               const View<const float, 2>& hidden, const View<float, 2>& normed,
+               MlaStepState& state, SelectionGraph& graph, StepContext& context) const;
   size_t owned_bytes() const;
 
  private:

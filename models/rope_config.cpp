@@ -1,4 +1,5 @@
-// Rotary frequencies of a config: plain, linear, and YaRN (arXiv:2309.00071) as transformers computes it.
+// Rotary frequencies of a config: plain, linear, and YaRN (arXiv:2309.00071) as transformers
+// computes it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,12 +13,15 @@ namespace strata {
 
 namespace {
 
-double Mscale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+double Mscale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 // The dimension whose wave turns `rotations` times over the trained length.
 double CorrectionDim(double rotations, int64_t dim, const RopeConfig& rope) {
   return static_cast<double>(dim) *
-         std::log(static_cast<double>(rope.original_max_position) / (rotations * 2.0 * std::numbers::pi)) /
+         std::log(static_cast<double>(rope.original_max_position) /
+                  (rotations * 2.0 * std::numbers::pi)) /
          (2.0 * std::log(rope.theta));
 }
 
@@ -80,8 +84,9 @@ void ApplyRopeScaling(ModelConfig& config, const std::string& type, double facto
     Fail(ErrorCode::kUsage, fmt::format("--rope-scale {} is outside 1 to 1024", factor));
   }
   if (config.rope.type != "default") {
-    Fail(ErrorCode::kUsage, fmt::format("the model already uses {} scaling by {}; leave --rope-scaling out",
-                                        config.rope.type, config.rope.factor));
+    Fail(ErrorCode::kUsage,
+         fmt::format("the model already uses {} scaling by {}; leave --rope-scaling out",
+                     config.rope.type, config.rope.factor));
   }
   config.rope.type = "yarn";
   config.rope.factor = factor;

@@ -24,7 +24,7 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool special = false;
-  bool strip_left = false;   // takes the white space before it along
+  bool strip_left = false;  // takes the white space before it along
   bool strip_right = false;
   bool single_word = false;  // only between characters that are no letters or digits
 };
@@ -34,7 +34,8 @@ std::array<uint32_t, 256> ByteCodePoints() {
   std::array<uint32_t, 256> points{};
   uint32_t next = 256;
   for (uint32_t byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) ||
+                           (byte >= 0xAE && byte <= 0xFF);
     points[byte] = printable ? byte : next++;
   }
   return points;
@@ -53,7 +54,8 @@ class ByteSpelling {
       const unsigned char lead = static_cast<unsigned char>(spelling[i]);
       uint32_t point = lead;
       size_t length = 1;
-      if (lead >= 0xC0 && i + 1 < spelling.size()) {  // every stand-in has at most two bytes of UTF-8
+      if (lead >= 0xC0 &&
+          i + 1 < spelling.size()) {  // every stand-in has at most two bytes of UTF-8
         point = (lead & 0x1Fu) << 6 | (static_cast<unsigned char>(spelling[i + 1]) & 0x3Fu);
         length = 2;
       }
@@ -69,10 +71,13 @@ class ByteSpelling {
   std::unordered_map<uint32_t, char> bytes_;
 };
 
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v'; }
+bool IsSpace(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+}
 bool IsWordByte(char c) {
   const unsigned char byte = static_cast<unsigned char>(c);
-  return byte >= 0x80 || (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_';
+  return byte >= 0x80 || (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
+         (byte >= 'A' && byte <= 'Z') || byte == '_';
 }
 
 }  // namespace
@@ -81,8 +86,8 @@ struct Tokenizer::Impl {
   std::string file_name;
   BytePairEncoder encoder;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
-  std::vector<std::string> bytes;            // [vocabulary]
-  std::vector<bool> special;                 // [vocabulary]
+  std::vector<std::string> bytes;  // [vocabulary]
+  std::vector<bool> special;       // [vocabulary]
   std::unordered_map<std::string, int32_t> by_text;
   std::vector<AddedToken> added;
   std::array<std::vector<size_t>, 256> added_by_first_byte;  // indices into `added`, longest first
@@ -91,8 +96,9 @@ struct Tokenizer::Impl {
 
   void Put(int64_t id, const std::string& text, const std::string& raw) {
     if (id < 0 || id >= kMaxVocabulary) {
-      Fail(ErrorCode::kModelFile, fmt::format("{}: token '{}' has the id {}, 0 to {} is accepted", file_name,
-                                              ReplaceInvalidUtf8(text), id, kMaxVocabulary - 1));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{}: token '{}' has the id {}, 0 to {} is accepted", file_name,
+                       ReplaceInvalidUtf8(text), id, kMaxVocabulary - 1));
     }
     if (static_cast<size_t>(id) >= bytes.size()) {
       bytes.resize(static_cast<size_t>(id) + 1);
@@ -106,20 +112,25 @@ struct Tokenizer::Impl {
     const JsonFields fields(section, file_name + ": model", ErrorCode::kModelFile);
     const std::string type = fields.String("type").value_or("BPE");
     if (type != "BPE") fields.Refuse("type", "byte-level BPE is served");
-    if (fields.Boolean("byte_fallback").value_or(false)) fields.Refuse("byte_fallback", "false is served");
+    if (fields.Boolean("byte_fallback").value_or(false))
+      fields.Refuse("byte_fallback", "false is served");
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!fields.String(name).value_or("").empty()) fields.Refuse(name, "null is served");
     }
     encoder.set_ignore_merges(fields.Boolean("ignore_merges").value_or(false));
     const ordered_json* vocabulary = fields.Find("vocab");
     const ordered_json* merges = fields.Find("merges");
-    if (vocabulary == nullptr || !vocabulary->is_object()) fields.Refuse("vocab", "an object of token ids is needed");
-    if (merges == nullptr || !merges->is_array()) fields.Refuse("merges", "a list of pairs is needed");
+    if (vocabulary == nullptr || !vocabulary->is_object())
+      fields.Refuse("vocab", "an object of token ids is needed");
+    if (merges == nullptr || !merges->is_array())
+      fields.Refuse("merges", "a list of pairs is needed");
     const ByteSpelling spelling;
     std::string raw;
     for (const auto& [text, id] : vocabulary->items()) {
       if (!id.is_number_integer()) {
-        Fail(ErrorCode::kModelFile, fmt::format("{}: the id of token '{}' is {}, a number is needed", file_name, text, ShortJson(id)));
+        Fail(ErrorCode::kModelFile,
+             fmt::format("{}: the id of token '{}' is {}, a number is needed", file_name, text,
+                         ShortJson(id)));
       }
       const bool spelled = spelling.ToBytes(text, raw);
       Put(id.get<int64_t>(), text, spelled ? raw : text);
@@ -128,8 +139,10 @@ struct Tokenizer::Impl {
     size_t index = 0;
     for (const ordered_json& merge : *merges) AddMerge(merge, index++, spelling);
     if (!encoder.CoversAllBytes()) {
-      Fail(ErrorCode::kModelFile, fmt::format("{}: the vocabulary lacks some of the 256 byte tokens; it is not a "
-                                              "byte-level BPE tokenizer", file_name));
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{}: the vocabulary lacks some of the 256 byte tokens; it is not a "
+                       "byte-level BPE tokenizer",
+                       file_name));
     }
   }
 
@@ -144,16 +157,18 @@ struct Tokenizer::Impl {
       if (space != std::string::npos) left = pair.substr(0, space), right = pair.substr(space + 1);
     }
     std::string left_bytes, right_bytes;
-    if (left.empty() || right.empty() || !spelling.ToBytes(left, left_bytes) || !spelling.ToBytes(right, right_bytes) ||
-        !encoder.AddMerge(left_bytes, right_bytes)) {
-      Fail(ErrorCode::kModelFile, fmt::format("{}: merge {} is {}: two known tokens whose union is a token are needed",
-                                              file_name, index, ShortJson(merge)));
+    if (left.empty() || right.empty() || !spelling.ToBytes(left, left_bytes) ||
+        !spelling.ToBytes(right, right_bytes) || !encoder.AddMerge(left_bytes, right_bytes)) {
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{}: merge {} is {}: two known tokens whose union is a token are needed",
+                       file_name, index, ShortJson(merge)));
     }
   }
 
   void LoadAdded(const ordered_json* section) {
     if (section == nullptr || section->is_null()) return;
-    if (!section->is_array()) Fail(ErrorCode::kModelFile, fmt::format("{}: added_tokens is not a list", file_name));
+    if (!section->is_array())
+      Fail(ErrorCode::kModelFile, fmt::format("{}: added_tokens is not a list", file_name));
     for (const ordered_json& entry : *section) {
       const JsonFields fields(entry, file_name + ": added_tokens", ErrorCode::kModelFile);
       AddedToken token;
@@ -172,12 +187,14 @@ struct Tokenizer::Impl {
       added_by_first_byte[static_cast<unsigned char>(added[i].content[0])].push_back(i);
     }
     for (std::vector<size_t>& list : added_by_first_byte) {
-      std::stable_sort(list.begin(), list.end(),
-                       [&](size_t a, size_t b) { return added[a].content.size() > added[b].content.size(); });
+      std::stable_sort(list.begin(), list.end(), [&](size_t a, size_t b) {
+        return added[a].content.size() > added[b].content.size();
+      });
     }
   }
 
-  // The token a TemplateProcessing puts in front of a single sequence; ByteLevel only moves offsets.
+  // The token a TemplateProcessing puts in front of a single sequence; ByteLevel only moves
+  // offsets.
   void LoadPostProcessor(const ordered_json* section, int depth = 0) {
     if (section == nullptr || section->is_null()) return;
     const JsonFields fields(*section, file_name + ": post_processor", ErrorCode::kModelFile);
@@ -189,15 +206,21 @@ struct Tokenizer::Impl {
       for (const ordered_json& step : *steps) LoadPostProcessor(&step, depth + 1);
       return;
     }
-    if (type != "TemplateProcessing") fields.Refuse("type", "TemplateProcessing, ByteLevel and Sequence are known");
+    if (type != "TemplateProcessing")
+      fields.Refuse("type", "TemplateProcessing, ByteLevel and Sequence are known");
     const ordered_json* single = fields.Find("single");
-    if (single == nullptr || !single->is_array()) fields.Refuse("single", "a list of pieces is needed");
+    if (single == nullptr || !single->is_array())
+      fields.Refuse("single", "a list of pieces is needed");
     for (const ordered_json& piece : *single) {
-      if (!piece.is_object() || piece.contains("Sequence")) return;  // what follows the text is not a start token
+      if (!piece.is_object() || piece.contains("Sequence"))
+        return;  // what follows the text is not a start token
       const auto token = piece.find("SpecialToken");
-      if (token == piece.end() || !token->is_object() || !token->contains("id") || !(*token)["id"].is_string()) return;
+      if (token == piece.end() || !token->is_object() || !token->contains("id") ||
+          !(*token)["id"].is_string())
+        return;
       const auto found = by_text.find((*token)["id"].get<std::string>());
-      if (found == by_text.end()) fields.Refuse("single", "its special tokens must be added tokens");
+      if (found == by_text.end())
+        fields.Refuse("single", "its special tokens must be added tokens");
       bos = found->second;
       adds_bos = true;
       return;
@@ -247,19 +270,23 @@ Tokenizer Tokenizer::Load(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "tokenizer.json";
   const std::filesystem::path config = directory / "tokenizer_config.json";
   std::error_code error;
-  const std::string config_text = std::filesystem::exists(config, error) ? ReadTextFile(config) : "";
+  const std::string config_text =
+      std::filesystem::exists(config, error) ? ReadTextFile(config) : "";
   return FromJson(ReadTextFile(file), config_text, file.string());
 }
 
-Tokenizer Tokenizer::FromJson(const std::string& tokenizer_json, const std::string& tokenizer_config_json,
+Tokenizer Tokenizer::FromJson(const std::string& tokenizer_json,
+                              const std::string& tokenizer_config_json,
                               const std::string& file_name) {
   auto impl = std::make_unique<Impl>();
   impl->file_name = file_name;
   const ordered_json root = ParseJson(tokenizer_json, file_name);
   const JsonFields fields(root, file_name, ErrorCode::kModelFile);
   const ordered_json* normalizer = fields.Find("normalizer");
-  const bool empty_sequence = normalizer != nullptr && normalizer->is_object() && normalizer->value("type", "") == "Sequence" &&
-                              normalizer->contains("normalizers") && (*normalizer)["normalizers"].empty();
+  const bool empty_sequence = normalizer != nullptr && normalizer->is_object() &&
+                              normalizer->value("type", "") == "Sequence" &&
+                              normalizer->contains("normalizers") &&
+                              (*normalizer)["normalizers"].empty();
   if (normalizer != nullptr && !empty_sequence) fields.Refuse("normalizer", "only null is served");
   const ordered_json* decoder = fields.Find("decoder");
   if (decoder != nullptr && (!decoder->is_object() || decoder->value("type", "") != "ByteLevel")) {
@@ -277,7 +304,8 @@ Tokenizer Tokenizer::FromJson(const std::string& tokenizer_json, const std::stri
     const JsonFields config_fields(config, config_name, ErrorCode::kModelFile);
     if (!impl->bos) impl->bos = impl->NamedToken(config, "bos_token");
     impl->eos = impl->NamedToken(config, "eos_token");
-    if (const std::optional<bool> adds = config_fields.Boolean("add_bos_token")) impl->adds_bos = *adds && impl->bos.has_value();
+    if (const std::optional<bool> adds = config_fields.Boolean("add_bos_token"))
+      impl->adds_bos = *adds && impl->bos.has_value();
   }
   return Tokenizer(std::move(impl));
 }
@@ -305,7 +333,8 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, SpecialTokens spec
 
 const std::string& Tokenizer::TokenBytes(int32_t id) const {
   if (id < 0 || static_cast<size_t>(id) >= impl_->bytes.size()) {
-    Fail(ErrorCode::kUsage, fmt::format("token id {} is outside the vocabulary of {}", id, impl_->bytes.size()));
+    Fail(ErrorCode::kUsage,
+         fmt::format("token id {} is outside the vocabulary of {}", id, impl_->bytes.size()));
   }
   return impl_->bytes[static_cast<size_t>(id)];
 }
@@ -319,7 +348,8 @@ std::string Tokenizer::Decode(const std::vector<int32_t>& ids, bool skip_special
 }
 
 bool Tokenizer::IsSpecial(int32_t id) const {
-  return id >= 0 && static_cast<size_t>(id) < impl_->special.size() && impl_->special[static_cast<size_t>(id)];
+  return id >= 0 && static_cast<size_t>(id) < impl_->special.size() &&
+         impl_->special[static_cast<size_t>(id)];
 }
 
 std::optional<int32_t> Tokenizer::TokenId(std::string_view token) const {

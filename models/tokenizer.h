@@ -19,34 +19,39 @@ enum class SpecialTokens {
 // Thread-safe after loading.
 class Tokenizer {
  public:
-  // Reads tokenizer.json and, when present, tokenizer_config.json. Fail(kModelFile) names the file, the field and the
-  // value: unknown model type, a merge of unknown tokens, a split pattern PCRE2 refuses (with its position).
+  // Reads tokenizer.json and, when present, tokenizer_config.json. Fail(kModelFile) names the file,
+  // the field and the value: unknown model type, a merge of unknown tokens, a split pattern PCRE2
+  // refuses (with its position).
   static Tokenizer Load(const std::filesystem::path& directory);
-  static Tokenizer FromJson(const std::string& tokenizer_json, const std::string& tokenizer_config_json,
-                            const std::string& file_name);
+  static Tokenizer FromJson(const std::string& tokenizer_json,
+                            const std::string& tokenizer_config_json, const std::string& file_name);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // `text` is UTF-8; invalid bytes are kept as they are (byte-level) so that Decode(Encode(x)) == x. Adds no BOS.
-  std::vector<int32_t> Encode(std::string_view text, SpecialTokens special = SpecialTokens::kParse) const;
-  // The bytes of the tokens, concatenated; may end inside a UTF-8 sequence. An id outside the vocabulary: Fail(kUsage).
+  // `text` is UTF-8; invalid bytes are kept as they are (byte-level) so that Decode(Encode(x)) ==
+  // x. Adds no BOS.
+  std::vector<int32_t> Encode(std::string_view text,
+                              SpecialTokens special = SpecialTokens::kParse) const;
+  // The bytes of the tokens, concatenated; may end inside a UTF-8 sequence. An id outside the
+  // vocabulary: Fail(kUsage).
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special = false) const;
   // The bytes of one token.
   const std::string& TokenBytes(int32_t id) const;
 
   bool IsSpecial(int32_t id) const;
-  std::optional<int32_t> TokenId(std::string_view token) const;  // by its literal text, special tokens included
-  int64_t vocabulary() const;                                    // largest id + 1
+  std::optional<int32_t> TokenId(
+      std::string_view token) const;  // by its literal text, special tokens included
+  int64_t vocabulary() const;         // largest id + 1
   // The id that tokenizer_config.json / the post-processor says must start a sequence, if any.
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
   bool adds_bos() const;  // add_bos_token, or a template post-processor that puts it in front
 
-  // Streaming: Push returns the text that is complete; bytes of an unfinished UTF-8 sequence are held back.
-  // Finish() returns what is left with U+FFFD for an unfinished sequence. Concatenation equals Decode of all tokens
-  // with every invalid sequence replaced.
+  // Streaming: Push returns the text that is complete; bytes of an unfinished UTF-8 sequence are
+  // held back. Finish() returns what is left with U+FFFD for an unfinished sequence. Concatenation
+  // equals Decode of all tokens with every invalid sequence replaced.
   class Stream {
    public:
     explicit Stream(const Tokenizer& tokenizer, bool skip_special = true);

@@ -8,8 +8,8 @@ constexpr const char* kReplacement = "\xEF\xBF\xBD";
 
 enum class Sequence { kComplete, kInvalid, kUnfinished };
 
-// Classifies the sequence at the front of `text` and gives its length: of the sequence, of the invalid part, or of what
-// is there of an unfinished one.
+// Classifies the sequence at the front of `text` and gives its length: of the sequence, of the
+// invalid part, or of what is there of an unfinished one.
 Sequence Classify(std::string_view text, size_t& length) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

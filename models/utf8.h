@@ -6,8 +6,9 @@
 
 namespace strata {
 
-// Moves the decodable front of `pending` to the result: whole sequences as they are, each invalid byte run as U+FFFD (one
-// per maximal subpart, as Unicode recommends). What may still become a sequence with more bytes stays in `pending`.
+// Moves the decodable front of `pending` to the result: whole sequences as they are, each invalid
+// byte run as U+FFFD (one per maximal subpart, as Unicode recommends). What may still become a
+// sequence with more bytes stays in `pending`.
 std::string TakeCompleteUtf8(std::string& pending);
 
 // The whole text with invalid and unfinished sequences replaced by U+FFFD.

@@ -30,7 +30,8 @@ std::string ReadPrompt(const Options& options) {
   } else if (options.prompt) {
     text = *options.prompt;
   } else {
-    if (isatty(STDIN_FILENO) != 0) Fail(ErrorCode::kUsage, "no prompt: give --prompt TEXT, --file FILE, or pipe text to stdin");
+    if (isatty(STDIN_FILENO) != 0)
+      Fail(ErrorCode::kUsage, "no prompt: give --prompt TEXT, --file FILE, or pipe text to stdin");
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
   if (text.empty()) Fail(ErrorCode::kUsage, "the prompt is empty");
@@ -46,20 +47,26 @@ struct Answer {
   double first_token_seconds = 0.0;
 };
 
-double Rate(int64_t tokens, double seconds) { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
+double Rate(int64_t tokens, double seconds) {
+  return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
 
 std::string TimingLine(const char* name, int64_t tokens, const StageClock& clock) {
   const double total = clock.total_seconds();
-  std::string line = fmt::format("{:8} {:7} tokens {:9.3f} s {:9.1f} tok/s  ", name, tokens, total, Rate(tokens, total));
+  std::string line = fmt::format("{:8} {:7} tokens {:9.3f} s {:9.1f} tok/s  ", name, tokens, total,
+                                 Rate(tokens, total));
   for (Stage stage : {Stage::kScan, Stage::kSelect, Stage::kAttend, Stage::kRest}) {
     const double seconds = clock.seconds(stage);
-    line += fmt::format(" {} {:.3f} s ({:.0f} %)", StageName(stage), seconds, total > 0.0 ? 100.0 * seconds / total : 0.0);
+    line += fmt::format(" {} {:.3f} s ({:.0f} %)", StageName(stage), seconds,
+                        total > 0.0 ? 100.0 * seconds / total : 0.0);
   }
   return line + "\n";
 }
 
 nlohmann::ordered_json TimingJson(int64_t tokens, const StageClock& clock) {
-  nlohmann::ordered_json json = {{"tokens", tokens}, {"seconds", clock.total_seconds()}, {"tokens_per_second", Rate(tokens, clock.total_seconds())}};
+  nlohmann::ordered_json json = {{"tokens", tokens},
+                                 {"seconds", clock.total_seconds()},
+                                 {"tokens_per_second", Rate(tokens, clock.total_seconds())}};
   for (Stage stage : {Stage::kScan, Stage::kSelect, Stage::kAttend, Stage::kRest}) {
     json[fmt::format("{}_seconds", StageName(stage))] = clock.seconds(stage);
   }
@@ -71,18 +78,25 @@ void PrintJson(const Answer& answer, const Session& session, int64_t prompt_toke
   const nlohmann::ordered_json json = {
       {"text", ReplaceInvalidUtf8(answer.text)},
       {"finish_reason", FinishReasonName(answer.reason)},
-      {"usage", {{"prompt_tokens", prompt_tokens}, {"completion_tokens", answer.tokens.size()}, {"cached_tokens", answer.cached_tokens}}},
+      {"usage",
+       {{"prompt_tokens", prompt_tokens},
+        {"completion_tokens", answer.tokens.size()},
+        {"cached_tokens", answer.cached_tokens}}},
       {"tokens", answer.tokens},
-      {"timings", {{"load_seconds", session.load_seconds},
-                   {"first_token_seconds", answer.first_token_seconds},
-                   {"prefill", TimingJson(stats.prefill_tokens, stats.prefill)},
-                   {"decode", TimingJson(stats.decode_tokens, stats.decode)}}}};
+      {"timings",
+       {{"load_seconds", session.load_seconds},
+        {"first_token_seconds", answer.first_token_seconds},
+        {"prefill", TimingJson(stats.prefill_tokens, stats.prefill)},
+        {"decode", TimingJson(stats.decode_tokens, stats.decode)}}}};
   fmt::print("{}\n", json.dump());
 }
 
 // Progress of a long prompt, on a terminal only.
 void ShowPrefill(const Engine& engine, int64_t prompt_tokens) {
-  std::fputs(fmt::format("\rreading the prompt: {} of {} tokens", engine.stats().prefill_tokens, prompt_tokens).c_str(), stderr);
+  std::fputs(fmt::format("\rreading the prompt: {} of {} tokens", engine.stats().prefill_tokens,
+                         prompt_tokens)
+                 .c_str(),
+             stderr);
   std::fflush(stderr);
 }
 
@@ -113,12 +127,14 @@ int RunGenerate(const Options& options, const std::filesystem::path& directory) 
       std::fflush(stdout);
     }
   };
-  const bool show_progress = !options.quiet && !options.json && isatty(STDERR_FILENO) != 0 && prompt_tokens > options.chunk;
+  const bool show_progress = !options.quiet && !options.json && isatty(STDERR_FILENO) != 0 &&
+                             prompt_tokens > options.chunk;
   bool first = true;
   Engine& engine = *session.engine;
   const RequestId id = engine.Submit(std::move(request), [&](const TokenEvent& event) {
     if (first) {
-      answer.first_token_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      answer.first_token_seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       if (show_progress) std::fputs("\r\033[K", stderr);
     }
     first = false;
@@ -154,13 +170,18 @@ int RunGenerate(const Options& options, const std::filesystem::path& directory) 
   if (answer.reason == FinishReason::kError) Fail(ErrorCode::kNumeric, answer.error);
   if (options.timings) {
     const EngineStats& stats = engine.stats();
-    std::fputs(fmt::format("load {:.3f} s, first token after {:.3f} s, {} answer tokens, finish: {}\n", session.load_seconds,
-                           answer.first_token_seconds, answer.tokens.size(), FinishReasonName(answer.reason)).c_str(), stderr);
+    std::fputs(
+        fmt::format("load {:.3f} s, first token after {:.3f} s, {} answer tokens, finish: {}\n",
+                    session.load_seconds, answer.first_token_seconds, answer.tokens.size(),
+                    FinishReasonName(answer.reason))
+            .c_str(),
+        stderr);
     std::fputs(TimingLine("prefill", stats.prefill_tokens, stats.prefill).c_str(), stderr);
     std::fputs(TimingLine("decode", stats.decode_tokens, stats.decode).c_str(), stderr);
   }
   if (options.trace_selection) {
-    std::fputs("selected cells over the answer's steps (dark: much of the stretch is selected)\n", stderr);
+    std::fputs("selected cells over the answer's steps (dark: much of the stretch is selected)\n",
+               stderr);
     std::fputs(trace.Text(session.tokenizer, sequence).c_str(), stderr);
   }
   return answer.reason == FinishReason::kCancelled ? 130 : 0;

@@ -14,7 +14,8 @@ namespace strata {
 namespace {
 
 std::vector<int32_t> ReadIds(const Options& options) {
-  if (options.ids.empty() == options.ids_file.empty()) Fail(ErrorCode::kUsage, "give the tokens with --ids 5,17,3 or --ids-file FILE, one of the two");
+  if (options.ids.empty() == options.ids_file.empty())
+    Fail(ErrorCode::kUsage, "give the tokens with --ids 5,17,3 or --ids-file FILE, one of the two");
   const std::string text = options.ids.empty() ? ReadTextFile(options.ids_file) : options.ids;
   std::vector<int32_t> ids;
   std::string number;
@@ -60,13 +61,17 @@ int RunLogits(const Options& options, const std::filesystem::path& directory) {
   StepRunner& runner = session.engine->runner();
   const int64_t vocabulary = session.model->geometry().vocabulary;
   if (count > runner.options().max_context) {
-    Fail(ErrorCode::kCapacity, fmt::format("{} token ids, a context of {}; raise --max-context", count, runner.options().max_context));
+    Fail(ErrorCode::kCapacity, fmt::format("{} token ids, a context of {}; raise --max-context",
+                                           count, runner.options().max_context));
   }
   for (int32_t id : ids) {
-    if (id >= vocabulary) Fail(ErrorCode::kUsage, fmt::format("token id {} is outside the vocabulary of {}", id, vocabulary));
+    if (id >= vocabulary)
+      Fail(ErrorCode::kUsage,
+           fmt::format("token id {} is outside the vocabulary of {}", id, vocabulary));
   }
   std::vector<int32_t> pages;
-  while (static_cast<int64_t>(pages.size()) * kPageCells < count) pages.push_back(runner.pages().Take());
+  while (static_cast<int64_t>(pages.size()) * kPageCells < count)
+    pages.push_back(runner.pages().Take());
   std::vector<float> logits;
   logits.reserve(static_cast<size_t>(count * vocabulary));
   IdCollector collector;
@@ -74,20 +79,31 @@ int RunLogits(const Options& options, const std::filesystem::path& directory) {
     const int64_t rows = std::min(runner.options().chunk, count - begin);
     const StepGroup group{.slot = 0,
                           .first_position = begin,
-                          .tokens = std::span<const int32_t>(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
+                          .tokens = std::span<const int32_t>(ids).subspan(
+                              static_cast<size_t>(begin), static_cast<size_t>(rows)),
                           .pages = pages,
                           .logit_rows = rows};
     const StepOutput output = runner.Run({&group, 1}, nullptr, &collector);
-    for (int64_t row = 0; row < rows; ++row) logits.insert(logits.end(), output.logits.row(row), output.logits.row(row) + vocabulary);
+    for (int64_t row = 0; row < rows; ++row)
+      logits.insert(logits.end(), output.logits.row(row), output.logits.row(row) + vocabulary);
   }
-  std::vector<TensorToWrite> tensors = {{.name = "logits", .dtype = DType::kF32, .shape = {count, vocabulary}, .data = logits.data()}};
+  std::vector<TensorToWrite> tensors = {{.name = "logits",
+                                         .dtype = DType::kF32,
+                                         .shape = {count, vocabulary},
+                                         .data = logits.data()}};
   for (const auto& [layer, all] : collector.layers) {
-    tensors.push_back({.name = fmt::format("topk.{}", layer), .dtype = DType::kI32, .shape = {count, collector.columns}, .data = all.data()});
+    tensors.push_back({.name = fmt::format("topk.{}", layer),
+                       .dtype = DType::kI32,
+                       .shape = {count, collector.columns},
+                       .data = all.data()});
   }
   WriteSafetensors(options.out, tensors);
   if (!options.quiet) {
-    std::fputs(fmt::format("{}: logits [{}, {}] and {} layers of selected ids, {} cache\n", options.out, count, vocabulary,
-                           collector.layers.size(), KvFormatName(runner.options().kv_format)).c_str(), stderr);
+    std::fputs(fmt::format("{}: logits [{}, {}] and {} layers of selected ids, {} cache\n",
+                           options.out, count, vocabulary, collector.layers.size(),
+                           KvFormatName(runner.options().kv_format))
+                   .c_str(),
+               stderr);
   }
   return 0;
 }

@@ -1,4 +1,5 @@
-// Texts with planted facts and questions about them, in the wordings the shipped model was trained for.
+// Texts with planted facts and questions about them, in the wordings the shipped model was trained
+// for.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,16 @@ struct TokenRange {
   int64_t begin = 0, end = 0;
 };
 
-// One chat prompt with its questions and answers appended: <|user|> text, question <|assistant|> answer, <|user|> question ...
+// One chat prompt with its questions and answers appended: <|user|> text, question <|assistant|>
+// answer, <|user|> question ...
 struct LookupText {
   std::vector<int32_t> tokens;
   std::vector<TokenRange> answers;  // the tokens of each answer's value
 };
 
-// The filler is plain English prose made from sentence patterns, different in every text; facts (access codes, phone
-// numbers, owners, cities ...) stand between its sentences at even depths, with near-miss names among them. The same seed
-// makes the same texts on every machine.
+// The filler is plain English prose made from sentence patterns, different in every text; facts
+// (access codes, phone numbers, owners, cities ...) stand between its sentences at even depths,
+// with near-miss names among them. The same seed makes the same texts on every machine.
 class LookupTask {
  public:
   LookupTask(const Tokenizer& tokenizer, uint64_t seed) : tokenizer_(&tokenizer), random_(seed) {}

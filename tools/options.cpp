@@ -15,8 +15,10 @@ namespace {
 
 constexpr const char* kFooter =
     "Environment:\n"
-    "  STRATA_SCORES_HALVE   0: butterfly scorer, 1: halving scorer (the same bits); unset: the measured best\n"
-    "  STRATA_TOPK_SPLIT     0: one-CTA selection, 1: split selection (the same ids); unset: the measured best\n"
+    "  STRATA_SCORES_HALVE   0: butterfly scorer, 1: halving scorer (the same bits); unset: the "
+    "measured best\n"
+    "  STRATA_TOPK_SPLIT     0: one-CTA selection, 1: split selection (the same ids); unset: the "
+    "measured best\n"
     "\n"
     "The answer goes to stdout and nothing else does; everything else goes to stderr.\n"
     "Exit codes: 0 done, 1 the run failed, 2 the command line is wrong.\n"
@@ -35,7 +37,8 @@ CLI::Validator CountBetween(int64_t low, int64_t high) {
       [low, high](std::string& text) -> std::string {
         try {
           const int64_t value = ParseCount(text, "the value");
-          if (value < low || value > high) return fmt::format("{} is outside {} to {}", text, low, high);
+          if (value < low || value > high)
+            return fmt::format("{} is outside {} to {}", text, low, high);
           text = std::to_string(value);
           return "";
         } catch (const Error& error) {
@@ -49,47 +52,123 @@ constexpr int64_t kMaxContext = int64_t{1} << 24;
 
 void AddModelFlags(CLI::App& app, Options& options) {
   const char* group = "Model";
-  app.add_option("-m,--model", options.model, "checkpoint folder (config.json, safetensors, tokenizer.json); default: the shipped one")
-      ->group(group)->type_name("DIR");
-  app.add_option("--max-context,--context", options.max_context, "tokens of prompt and answer together, e.g. 32K; default: what the model was trained for")
-      ->group(group)->transform(CountBetween(2, kMaxContext))->type_name("N");
-  app.add_option("--kv", options.kv, "cache format: fp32, bf16, int8 or fp8; default bf16 (logits: fp32)")->group(group)->type_name("FORMAT");
-  app.add_option("--rope-scaling", options.rope_scaling, "none or yarn: stretch positions beyond the trained length")->group(group)->type_name("TYPE");
-  app.add_option("--rope-scale", options.rope_scale, "factor of --rope-scaling yarn")->group(group)->type_name("F");
-  app.add_option("-t,--threads", options.threads, "CPU threads; default: all cores")->group(group)->check(CLI::Range(1, 1024))->type_name("N");
-  app.add_option("--chunk", options.chunk, "rows of one step at most: the prefill chunk")->group(group)->check(CLI::Range(1, 65536))->type_name("N");
-  app.add_option("--score-scratch", options.score_scratch_mib, "MiB for one layer's index scores")->group(group)->check(CLI::Range(1, 1 << 20))->type_name("MIB");
+  app.add_option(
+         "-m,--model", options.model,
+         "checkpoint folder (config.json, safetensors, tokenizer.json); default: the shipped one")
+      ->group(group)
+      ->type_name("DIR");
+  app.add_option(
+         "--max-context,--context", options.max_context,
+         "tokens of prompt and answer together, e.g. 32K; default: what the model was trained for")
+      ->group(group)
+      ->transform(CountBetween(2, kMaxContext))
+      ->type_name("N");
+  app.add_option("--kv", options.kv,
+                 "cache format: fp32, bf16, int8 or fp8; default bf16 (logits: fp32)")
+      ->group(group)
+      ->type_name("FORMAT");
+  app.add_option("--rope-scaling", options.rope_scaling,
+                 "none or yarn: stretch positions beyond the trained length")
+      ->group(group)
+      ->type_name("TYPE");
+  app.add_option("--rope-scale", options.rope_scale, "factor of --rope-scaling yarn")
+      ->group(group)
+      ->type_name("F");
+  app.add_option("-t,--threads", options.threads, "CPU threads; default: all cores")
+      ->group(group)
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  app.add_option("--chunk", options.chunk, "rows of one step at most: the prefill chunk")
+      ->group(group)
+      ->check(CLI::Range(1, 65536))
+      ->type_name("N");
+  app.add_option("--score-scratch", options.score_scratch_mib, "MiB for one layer's index scores")
+      ->group(group)
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("MIB");
 }
 
 void AddPromptFlags(CLI::App& app, Options& options) {
   const char* group = "Prompt";
-  app.add_option("-p,--prompt", options.prompt, "the prompt; without it and --file, stdin is read")->group(group)->type_name("TEXT");
-  app.add_option("-f,--file", options.file, "read the prompt from a file; with --prompt, the prompt follows it after an empty line")->group(group)->type_name("FILE");
-  CLI::Option* chat = app.add_flag("--chat", options.chat, "wrap the prompt in the model's chat template (default when there is one)")->group(group);
-  app.add_flag("--raw", options.raw, "give the model the bare text, with its start token in front")->group(group)->excludes(chat);
-  app.add_option("--system", options.system, "system message in chat mode")->group(group)->type_name("TEXT");
+  app.add_option("-p,--prompt", options.prompt, "the prompt; without it and --file, stdin is read")
+      ->group(group)
+      ->type_name("TEXT");
+  app.add_option(
+         "-f,--file", options.file,
+         "read the prompt from a file; with --prompt, the prompt follows it after an empty line")
+      ->group(group)
+      ->type_name("FILE");
+  CLI::Option* chat =
+      app.add_flag("--chat", options.chat,
+                   "wrap the prompt in the model's chat template (default when there is one)")
+          ->group(group);
+  app.add_flag("--raw", options.raw, "give the model the bare text, with its start token in front")
+      ->group(group)
+      ->excludes(chat);
+  app.add_option("--system", options.system, "system message in chat mode")
+      ->group(group)
+      ->type_name("TEXT");
 }
 
 void AddSamplingFlags(CLI::App& app, Options& options) {
   const char* group = "Sampling (defaults: generation_config.json of the model)";
-  app.add_option("-n,--n-predict", options.n_predict, "answer tokens at most; 0: to the end of the context")->group(group)->transform(CountBetween(0, kMaxContext))->type_name("N");
-  app.add_option("--temp,--temperature", options.temperature, "0: always the most likely token")->group(group)->check(CLI::Range(0.0, 100.0))->type_name("T");
-  app.add_option("--top-k", options.top_k, "keep the K most likely tokens; 0: all")->group(group)->check(CLI::Range(0, 1 << 30))->type_name("K");
-  app.add_option("--top-p", options.top_p, "keep the most likely tokens whose probabilities reach P")->group(group)->check(CLI::Range(1e-6, 1.0))->type_name("P");
-  app.add_option("--min-p", options.min_p, "drop tokens below P times the best one's probability")->group(group)->check(CLI::Range(0.0, 0.999999))->type_name("P");
-  app.add_option("--repetition-penalty", options.repetition_penalty, "above 1: make tokens of prompt and answer less likely")->group(group)->check(CLI::Range(0.01, 100.0))->type_name("F");
-  app.add_option("--presence-penalty", options.presence_penalty, "subtracted once from tokens of the answer")->group(group)->check(CLI::Range(-2.0, 2.0))->type_name("F");
-  app.add_option("--frequency-penalty", options.frequency_penalty, "subtracted per occurrence in the answer")->group(group)->check(CLI::Range(-2.0, 2.0))->type_name("F");
-  app.add_option("--logit-bias", options.logit_bias, "TOKEN=BIAS, -100 to 100; may be given several times")->group(group)->type_name("ID=B");
-  app.add_option("--seed", options.seed, "the same seed gives the same answer; default 0")->group(group)->type_name("N");
-  app.add_flag("--ignore-eos", options.ignore_eos, "go on after the model's end tokens")->group(group);
+  app.add_option("-n,--n-predict", options.n_predict,
+                 "answer tokens at most; 0: to the end of the context")
+      ->group(group)
+      ->transform(CountBetween(0, kMaxContext))
+      ->type_name("N");
+  app.add_option("--temp,--temperature", options.temperature, "0: always the most likely token")
+      ->group(group)
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("T");
+  app.add_option("--top-k", options.top_k, "keep the K most likely tokens; 0: all")
+      ->group(group)
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("K");
+  app.add_option("--top-p", options.top_p,
+                 "keep the most likely tokens whose probabilities reach P")
+      ->group(group)
+      ->check(CLI::Range(1e-6, 1.0))
+      ->type_name("P");
+  app.add_option("--min-p", options.min_p, "drop tokens below P times the best one's probability")
+      ->group(group)
+      ->check(CLI::Range(0.0, 0.999999))
+      ->type_name("P");
+  app.add_option("--repetition-penalty", options.repetition_penalty,
+                 "above 1: make tokens of prompt and answer less likely")
+      ->group(group)
+      ->check(CLI::Range(0.01, 100.0))
+      ->type_name("F");
+  app.add_option("--presence-penalty", options.presence_penalty,
+                 "subtracted once from tokens of the answer")
+      ->group(group)
+      ->check(CLI::Range(-2.0, 2.0))
+      ->type_name("F");
+  app.add_option("--frequency-penalty", options.frequency_penalty,
+                 "subtracted per occurrence in the answer")
+      ->group(group)
+      ->check(CLI::Range(-2.0, 2.0))
+      ->type_name("F");
+  app.add_option("--logit-bias", options.logit_bias,
+                 "TOKEN=BIAS, -100 to 100; may be given several times")
+      ->group(group)
+      ->type_name("ID=B");
+  app.add_option("--seed", options.seed, "the same seed gives the same answer; default 0")
+      ->group(group)
+      ->type_name("N");
+  app.add_flag("--ignore-eos", options.ignore_eos, "go on after the model's end tokens")
+      ->group(group);
 }
 
 void AddOutputFlags(CLI::App& app, Options& options) {
   const char* group = "Output";
-  app.add_flag("--json", options.json, "one JSON object on stdout instead of the text")->group(group);
-  app.add_flag("--timings", options.timings, "tokens per second, and where the time went")->group(group);
-  app.add_flag("--trace-selection", options.trace_selection, "per layer: where the selected cells lie, margins, ties, overlap")->group(group);
+  app.add_flag("--json", options.json, "one JSON object on stdout instead of the text")
+      ->group(group);
+  app.add_flag("--timings", options.timings, "tokens per second, and where the time went")
+      ->group(group);
+  app.add_flag("--trace-selection", options.trace_selection,
+               "per layer: where the selected cells lie, margins, ties, overlap")
+      ->group(group);
   app.add_flag("-v,--verbose", options.verbose, "say more on stderr")->group(group);
   app.add_flag("-q,--quiet", options.quiet, "say nothing on stderr but errors")->group(group);
 }
@@ -107,36 +186,51 @@ int64_t ParseCount(const std::string& text, const char* flag) {
     if (last == 'M') unit = int64_t{1} << 20;
     if (unit > 1) digits.pop_back();
   }
-  if (digits.empty() || digits.size() > 12 || digits.find_first_not_of("0123456789") != std::string::npos) {
-    Fail(ErrorCode::kUsage, fmt::format("{} '{}' is not a count; write 4096, 16K or 1M", flag, text));
+  if (digits.empty() || digits.size() > 12 ||
+      digits.find_first_not_of("0123456789") != std::string::npos) {
+    Fail(ErrorCode::kUsage,
+         fmt::format("{} '{}' is not a count; write 4096, 16K or 1M", flag, text));
   }
   return std::stoll(digits) * unit;
 }
 
 Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
   Options options;
-  CLI::App app("Strata: decoding for sparse-attention MLA models (deepseek_v32, glm_moe_dsa)", "strata");
+  CLI::App app("Strata: decoding for sparse-attention MLA models (deepseek_v32, glm_moe_dsa)",
+               "strata");
   app.footer(kFooter);
   app.set_help_flag("-h,--help", "this text")->group("Output");
   bool version = false;
-  app.add_flag("--version", version, "version, build and kernels; --verbose adds the switches")->group("Output");
+  app.add_flag("--version", version, "version, build and kernels; --verbose adds the switches")
+      ->group("Output");
   AddModelFlags(app, options);
   AddPromptFlags(app, options);
   AddSamplingFlags(app, options);
   AddOutputFlags(app, options);
 
-  CLI::App* logits = app.add_subcommand("logits", "write the logits and selected ids of a token sequence to a file");
+  CLI::App* logits = app.add_subcommand(
+      "logits", "write the logits and selected ids of a token sequence to a file");
   AddModelFlags(*logits, options);
   logits->add_option("--ids", options.ids, "token ids: 5,17,3")->type_name("LIST");
-  logits->add_option("--ids-file", options.ids_file, "file of token ids, separated by commas or white space")->type_name("FILE");
-  logits->add_option("-o,--out", options.out, "safetensors file: logits [n, vocab] fp32, topk.<layer> [n, k] int32 (-1 padded)")->required()->type_name("FILE");
+  logits
+      ->add_option("--ids-file", options.ids_file,
+                   "file of token ids, separated by commas or white space")
+      ->type_name("FILE");
+  logits
+      ->add_option(
+          "-o,--out", options.out,
+          "safetensors file: logits [n, vocab] fp32, topk.<layer> [n, k] int32 (-1 padded)")
+      ->required()
+      ->type_name("FILE");
   AddOutputFlags(*logits, options);
 
-  CLI::App* plan = app.add_subcommand("plan", "print every part's bytes and the largest context that fits, before loading");
+  CLI::App* plan = app.add_subcommand(
+      "plan", "print every part's bytes and the largest context that fits, before loading");
   AddModelFlags(*plan, options);
   AddOutputFlags(*plan, options);
 
-  CLI::App* eval = app.add_subcommand("eval", "look-up evaluation: facts planted in text, asked for at its end");
+  CLI::App* eval =
+      app.add_subcommand("eval", "look-up evaluation: facts planted in text, asked for at its end");
   AddModelFlags(*eval, options);
   std::string contexts = "1K,4K";
   eval->remove_option(eval->get_option("--max-context"));
@@ -153,7 +247,9 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
       options.command = Command::kEval;
       for (const std::string& part : CLI::detail::split(contexts, ',')) {
         const int64_t context = ParseCount(part, "--context");
-        if (context < 256 || context > kMaxContext) Fail(ErrorCode::kUsage, fmt::format("--context {} is outside 256 to {}", part, kMaxContext));
+        if (context < 256 || context > kMaxContext)
+          Fail(ErrorCode::kUsage,
+               fmt::format("--context {} is outside 256 to {}", part, kMaxContext));
         options.eval_contexts.push_back(context);
       }
     }
@@ -175,13 +271,19 @@ EngineOptions MakeEngineOptions(const Options& options, int64_t model_context) {
   EngineOptions engine;
   engine.max_context = options.max_context > 0 ? options.max_context : model_context;
   if (engine.max_context > model_context) {
-    Fail(ErrorCode::kUsage, fmt::format("--max-context {} is more than the model's {}; add --rope-scaling yarn --rope-scale {}",
-                                        engine.max_context, model_context,
-                                        (engine.max_context + model_context - 1) / model_context));
+    Fail(
+        ErrorCode::kUsage,
+        fmt::format(
+            "--max-context {} is more than the model's {}; add --rope-scaling yarn --rope-scale {}",
+            engine.max_context, model_context,
+            (engine.max_context + model_context - 1) / model_context));
   }
-  const std::string format = options.kv.empty() ? (options.command == Command::kLogits ? "fp32" : "bf16") : options.kv;
+  const std::string format =
+      options.kv.empty() ? (options.command == Command::kLogits ? "fp32" : "bf16") : options.kv;
   const std::optional<KvFormat> parsed = ParseKvFormat(format.c_str());
-  if (!parsed) Fail(ErrorCode::kUsage, fmt::format("--kv {} is not known; fp32, bf16, int8 and fp8 are", format));
+  if (!parsed)
+    Fail(ErrorCode::kUsage,
+         fmt::format("--kv {} is not known; fp32, bf16, int8 and fp8 are", format));
   engine.kv_format = *parsed;
   engine.chunk = options.chunk;
   engine.score_scratch_mib = options.score_scratch_mib;

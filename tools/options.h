@@ -16,25 +16,25 @@ enum class Command { kGenerate, kLogits, kPlan, kEval, kVersion };
 struct Options {
   Command command = Command::kGenerate;
 
-  std::string model;              // folder; empty: the shipped checkpoint
+  std::string model;  // folder; empty: the shipped checkpoint
   std::optional<std::string> prompt;
-  std::string file;               // prompt from a file
-  bool chat = false, raw = false; // neither: chat when the model has a template
-  std::string system;             // system message in chat mode
+  std::string file;                // prompt from a file
+  bool chat = false, raw = false;  // neither: chat when the model has a template
+  std::string system;              // system message in chat mode
 
-  int64_t n_predict = 256;        // 0: to the end of the context
+  int64_t n_predict = 256;  // 0: to the end of the context
   bool ignore_eos = false;
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int64_t> top_k;
   std::vector<std::string> logit_bias;  // TOKEN=BIAS
-  std::optional<uint64_t> seed;   // default: 0
+  std::optional<uint64_t> seed;         // default: 0
 
-  int64_t max_context = 0;        // 0: what the model was trained for
+  int64_t max_context = 0;  // 0: what the model was trained for
   std::string rope_scaling = "none";
   double rope_scale = 1.0;
-  std::string kv;                 // empty: bf16 (fp32 for `logits`)
-  int threads = 0;                // 0: all cores
+  std::string kv;   // empty: bf16 (fp32 for `logits`)
+  int threads = 0;  // 0: all cores
   int64_t chunk = 512;
   int64_t score_scratch_mib = 64;
 
@@ -44,15 +44,15 @@ struct Options {
   bool verbose = false;
   bool quiet = false;
 
-  std::string ids, ids_file, out;            // logits
-  std::vector<int64_t> eval_contexts;        // eval
+  std::string ids, ids_file, out;      // logits
+  std::vector<int64_t> eval_contexts;  // eval
   bool eval_numbers_only = false;
 
   Switches switches;
 };
 
-// Parses argv. Help and version text go to stdout and usage errors to stderr as one line; then `exit_code` is set and
-// the options are not to be used.
+// Parses argv. Help and version text go to stdout and usage errors to stderr as one line; then
+// `exit_code` is set and the options are not to be used.
 Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code);
 
 // "4096", "16K", "1M" (powers of two). Fail(kUsage) names the flag.

@@ -13,7 +13,9 @@ namespace strata {
 
 namespace {
 
-size_t MachineMemory() { return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE)); }
+size_t MachineMemory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+}
 
 }  // namespace
 
@@ -42,16 +44,26 @@ int RunPlan(const Options& options, const std::filesystem::path& directory) {
     (fits(middle) ? low : high) = middle;
   }
   if (options.json) {
-    const nlohmann::ordered_json json = {
-        {"model", directory.string()}, {"context", engine.max_context}, {"kv", KvFormatName(engine.kv_format)},
-        {"weight_bytes", weights}, {"latent_cache_bytes", plan.latent_bytes}, {"index_key_cache_bytes", plan.key_bytes},
-        {"activation_bytes", plan.scratch_bytes}, {"score_scratch_bytes", plan.score_bytes}, {"step_input_bytes", plan.step_bytes},
-        {"total_bytes", total}, {"memory_bytes", memory}, {"largest_context", low}};
+    const nlohmann::ordered_json json = {{"model", directory.string()},
+                                         {"context", engine.max_context},
+                                         {"kv", KvFormatName(engine.kv_format)},
+                                         {"weight_bytes", weights},
+                                         {"latent_cache_bytes", plan.latent_bytes},
+                                         {"index_key_cache_bytes", plan.key_bytes},
+                                         {"activation_bytes", plan.scratch_bytes},
+                                         {"score_scratch_bytes", plan.score_bytes},
+                                         {"step_input_bytes", plan.step_bytes},
+                                         {"total_bytes", total},
+                                         {"memory_bytes", memory},
+                                         {"largest_context", low}};
     fmt::print("{}\n", json.dump());
   } else {
     fmt::print("{}\n", model->Describe());
-    fmt::print("context {}, cache {}, {} row steps\n\n", engine.max_context, KvFormatName(engine.kv_format), engine.chunk);
-    const auto line = [](const char* part, size_t bytes) { fmt::print("  {:<26} {:>14} B  {:>10}\n", part, bytes, ByteText(bytes)); };
+    fmt::print("context {}, cache {}, {} row steps\n\n", engine.max_context,
+               KvFormatName(engine.kv_format), engine.chunk);
+    const auto line = [](const char* part, size_t bytes) {
+      fmt::print("  {:<26} {:>14} B  {:>10}\n", part, bytes, ByteText(bytes));
+    };
     line("weights", weights);
     line("latent cache", plan.latent_bytes);
     line("index-key cache", plan.key_bytes);
@@ -60,11 +72,14 @@ int RunPlan(const Options& options, const std::filesystem::path& directory) {
     line("step inputs", plan.step_bytes);
     line("total", total);
     line("this machine", memory);
-    fmt::print("\nlargest context that fits: {} (the model was made for {})\n", low, config.max_position);
+    fmt::print("\nlargest context that fits: {} (the model was made for {})\n", low,
+               config.max_position);
   }
   if (total > memory) {
-    Fail(ErrorCode::kCapacity, fmt::format("a context of {} needs {}, {} more than this machine has; the largest that fits is {}",
-                                           engine.max_context, ByteText(total), ByteText(total - memory), low));
+    Fail(ErrorCode::kCapacity,
+         fmt::format(
+             "a context of {} needs {}, {} more than this machine has; the largest that fits is {}",
+             engine.max_context, ByteText(total), ByteText(total - memory), low));
   }
   return 0;
 }

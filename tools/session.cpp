@@ -16,7 +16,8 @@ namespace {
 // A bar on a terminal, a line per tenth in a log, nothing for loads that are over at once.
 class LoadProgress {
  public:
-  LoadProgress(const std::string& name, bool quiet) : name_(name), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
+  LoadProgress(const std::string& name, bool quiet)
+      : name_(name), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
   ~LoadProgress() {
     if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
   }
@@ -29,7 +30,8 @@ class LoadProgress {
     shown_ = true;
     if (terminal_) {
       const std::string bar(static_cast<size_t>(share * 30.0), '#');
-      std::fputs(fmt::format("\rloading {} [{:<30}] {:3.0f} %", name_, bar, share * 100.0).c_str(), stderr);
+      std::fputs(fmt::format("\rloading {} [{:<30}] {:3.0f} %", name_, bar, share * 100.0).c_str(),
+                 stderr);
     } else {
       std::fputs(fmt::format("loading {}: {:.0f} %\n", name_, share * 100.0).c_str(), stderr);
     }
@@ -57,27 +59,36 @@ std::filesystem::path ModelDirectory(const Options& options, const char* program
   std::error_code error;
   if (!options.model.empty()) {
     if (std::filesystem::is_directory(options.model, error)) return options.model;
-    Fail(ErrorCode::kUsage, fmt::format("--model {} is not a folder; a model is a folder with config.json, safetensors and "
-                                        "tokenizer.json", options.model));
+    Fail(ErrorCode::kUsage,
+         fmt::format(
+             "--model {} is not a folder; a model is a folder with config.json, safetensors and "
+             "tokenizer.json",
+             options.model));
   }
   const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path folder = error ? std::filesystem::path(program).parent_path() : executable.parent_path();
-  const std::filesystem::path candidates[] = {std::filesystem::path(STRATA_SOURCE_DIR) / "models" / "tiny-glm-dsa",
-                                              folder / ".." / "share" / "strata" / "models" / "tiny-glm-dsa"};
+  const std::filesystem::path folder =
+      error ? std::filesystem::path(program).parent_path() : executable.parent_path();
+  const std::filesystem::path candidates[] = {
+      std::filesystem::path(STRATA_SOURCE_DIR) / "models" / "tiny-glm-dsa",
+      folder / ".." / "share" / "strata" / "models" / "tiny-glm-dsa"};
   for (const std::filesystem::path& candidate : candidates) {
     if (std::filesystem::exists(candidate / "config.json", error)) return candidate;
   }
-  Fail(ErrorCode::kUsage, fmt::format("the shipped checkpoint is not at {}; name a model with --model DIR", candidates[0].string()));
+  Fail(ErrorCode::kUsage,
+       fmt::format("the shipped checkpoint is not at {}; name a model with --model DIR",
+                   candidates[0].string()));
 }
 
 ModelConfig LoadConfig(const Options& options, const std::filesystem::path& directory) {
   ModelConfig config = LoadModelConfig(directory);
   if (options.rope_scaling == "none" && options.rope_scale != 1.0) {
-    Fail(ErrorCode::kUsage, fmt::format("--rope-scale {} needs --rope-scaling yarn", options.rope_scale));
+    Fail(ErrorCode::kUsage,
+         fmt::format("--rope-scale {} needs --rope-scaling yarn", options.rope_scale));
   }
   ApplyRopeScaling(config, options.rope_scaling, options.rope_scale);
   if (!options.quiet) {
-    for (const std::string& warning : config.warnings) std::fputs(fmt::format("warning: {}\n", warning).c_str(), stderr);
+    for (const std::string& warning : config.warnings)
+      std::fputs(fmt::format("warning: {}\n", warning).c_str(), stderr);
   }
   return config;
 }
@@ -92,31 +103,39 @@ Session::Session(const Options& options, const std::filesystem::path& directory)
     if (tokenizer.bos()) chat->SetVariable("bos_token", tokenizer.TokenBytes(*tokenizer.bos()));
     if (tokenizer.eos()) chat->SetVariable("eos_token", tokenizer.TokenBytes(*tokenizer.eos()));
   } catch (const Error& error) {
-    // No template is a fact about the model; one that cannot be read is a fault unless the prompt is raw.
+    // No template is a fact about the model; one that cannot be read is a fault unless the prompt
+    // is raw.
     if (ChatTemplate::Exists(directory, config.model_type) && !options.raw) throw;
     chat_missing = error.what();
   }
   backend = MakeCpuBackend(options.threads);
   LoadProgress progress(directory.filename().string(), options.quiet);
-  model = DsaModel::Load(directory, std::move(config), *backend,
-                         LoadOptions{.mtp = false, .progress = [&](double share) { progress(share); }});
+  model =
+      DsaModel::Load(directory, std::move(config), *backend,
+                     LoadOptions{.mtp = false, .progress = [&](double share) { progress(share); }});
   engine = std::make_unique<Engine>(*model, *backend, MakeEngineOptions(options, context));
   load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.verbose) {
-    std::fputs(fmt::format("model: {}\nweights: {}, device: {}, context {}, cache {} ({}), loaded in {:.3f} s\n",
-                           model->Describe(), ByteText(model->weight_bytes()), backend->Info().name,
-                           engine->runner().options().max_context,
-                           ByteText(engine->runner().plan().latent_bytes + engine->runner().plan().key_bytes),
-                           KvFormatName(engine->runner().options().kv_format), load_seconds).c_str(), stderr);
+    std::fputs(
+        fmt::format(
+            "model: {}\nweights: {}, device: {}, context {}, cache {} ({}), loaded in {:.3f} s\n",
+            model->Describe(), ByteText(model->weight_bytes()), backend->Info().name,
+            engine->runner().options().max_context,
+            ByteText(engine->runner().plan().latent_bytes + engine->runner().plan().key_bytes),
+            KvFormatName(engine->runner().options().kv_format), load_seconds)
+            .c_str(),
+        stderr);
   }
 }
 
 std::vector<int32_t> Session::EncodePrompt(const Options& options, const std::string& text) const {
   if (options.chat && !chat) Fail(ErrorCode::kModelFile, chat_missing);
   if (options.raw || !chat) {
-    if (!options.system.empty()) Fail(ErrorCode::kUsage, "--system needs the chat template; leave --raw out");
+    if (!options.system.empty())
+      Fail(ErrorCode::kUsage, "--system needs the chat template; leave --raw out");
     std::vector<int32_t> ids = tokenizer.Encode(text);
-    if (tokenizer.adds_bos() && tokenizer.bos() && (ids.empty() || ids.front() != *tokenizer.bos())) {
+    if (tokenizer.adds_bos() && tokenizer.bos() &&
+        (ids.empty() || ids.front() != *tokenizer.bos())) {
       ids.insert(ids.begin(), *tokenizer.bos());
     }
     return ids;
@@ -127,11 +146,13 @@ std::vector<int32_t> Session::EncodePrompt(const Options& options, const std::st
 SamplingParams Session::Sampling(const Options& options) const {
   SamplingParams params;
   const bool sample = generation.do_sample.value_or(generation.temperature.has_value());
-  params.temperature = static_cast<float>(options.temperature.value_or(sample ? generation.temperature.value_or(1.0) : 0.0));
+  params.temperature = static_cast<float>(
+      options.temperature.value_or(sample ? generation.temperature.value_or(1.0) : 0.0));
   params.top_k = static_cast<int32_t>(options.top_k.value_or(generation.top_k.value_or(0)));
   params.top_p = static_cast<float>(options.top_p.value_or(generation.top_p.value_or(1.0)));
   params.min_p = static_cast<float>(options.min_p.value_or(generation.min_p.value_or(0.0)));
-  params.repetition_penalty = static_cast<float>(options.repetition_penalty.value_or(generation.repetition_penalty.value_or(1.0)));
+  params.repetition_penalty = static_cast<float>(
+      options.repetition_penalty.value_or(generation.repetition_penalty.value_or(1.0)));
   params.presence_penalty = static_cast<float>(options.presence_penalty.value_or(0.0));
   params.frequency_penalty = static_cast<float>(options.frequency_penalty.value_or(0.0));
   params.seed = options.seed.value_or(0);
@@ -140,8 +161,11 @@ SamplingParams Session::Sampling(const Options& options) const {
     char* end = nullptr;
     const std::string value = equals == std::string::npos ? "" : entry.substr(equals + 1);
     const float bias = std::strtof(value.c_str(), &end);
-    if (value.empty() || *end != '\0') Fail(ErrorCode::kUsage, fmt::format("--logit-bias {} is not TOKEN=BIAS, for example 17=-5", entry));
-    params.logit_bias.emplace_back(static_cast<int32_t>(ParseCount(entry.substr(0, equals), "--logit-bias token")), bias);
+    if (value.empty() || *end != '\0')
+      Fail(ErrorCode::kUsage,
+           fmt::format("--logit-bias {} is not TOKEN=BIAS, for example 17=-5", entry));
+    params.logit_bias.emplace_back(
+        static_cast<int32_t>(ParseCount(entry.substr(0, equals), "--logit-bias token")), bias);
   }
   return params;
 }

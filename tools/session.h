@@ -17,8 +17,8 @@
 
 namespace strata {
 
-// The folder that --model names, or the shipped checkpoint: beside the program's source tree, or ../share/strata of an
-// installed one. Fail(kUsage) when neither is there.
+// The folder that --model names, or the shipped checkpoint: beside the program's source tree, or
+// ../share/strata of an installed one. Fail(kUsage) when neither is there.
 std::filesystem::path ModelDirectory(const Options& options, const char* program);
 
 // The config with the command line's rope scaling applied; its warnings go to stderr.
@@ -29,7 +29,8 @@ struct Session {
 
   // The tokens of a prompt as the flags ask for it: templated, or raw with the start token.
   std::vector<int32_t> EncodePrompt(const Options& options, const std::string& text) const;
-  // Sampling of the flags over generation_config.json's defaults. Fail(kUsage) for a malformed --logit-bias.
+  // Sampling of the flags over generation_config.json's defaults. Fail(kUsage) for a malformed
+  // --logit-bias.
   SamplingParams Sampling(const Options& options) const;
 
   Tokenizer tokenizer;

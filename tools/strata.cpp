@@ -1,4 +1,5 @@
-// strata: one-shot generation, comparison dumps, memory plans. Follow a token from RunGenerate through engine/engine.h.
+// strata: one-shot generation, comparison dumps, memory plans. Follow a token from RunGenerate
+// through engine/engine.h.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,12 +17,16 @@ namespace strata {
 namespace {
 
 int PrintVersion(const Options& options) {
-  fmt::print("strata {} (cpu kernels: {}, cuda: {})\n", STRATA_VERSION, cpu::IsaName(cpu::ChosenIsa()), STRATA_CUDA_TEXT);
+  fmt::print("strata {} (cpu kernels: {}, cuda: {})\n", STRATA_VERSION,
+             cpu::IsaName(cpu::ChosenIsa()), STRATA_CUDA_TEXT);
   if (options.verbose) {
-    const auto text = [](int value) { return value < 0 ? std::string("unset: the measured best") : std::to_string(value); };
+    const auto text = [](int value) {
+      return value < 0 ? std::string("unset: the measured best") : std::to_string(value);
+    };
     fmt::print("cores: {}\nSTRATA_SCORES_HALVE: {}\nSTRATA_TOPK_SPLIT: {}\n", UsableCores(),
                text(options.switches.scores_halve), text(options.switches.topk_split));
-    fmt::print("index scan: cpu {} lanes; selection: cpu threshold + radix\n", cpu::IsaName(cpu::ChosenIsa()));
+    fmt::print("index scan: cpu {} lanes; selection: cpu threshold + radix\n",
+               cpu::IsaName(cpu::ChosenIsa()));
   }
   return 0;
 }
@@ -33,10 +38,14 @@ int Main(int argc, char** argv) {
   if (options.command == Command::kVersion) return PrintVersion(options);
   const std::filesystem::path directory = ModelDirectory(options, argv[0]);
   switch (options.command) {
-    case Command::kLogits: return RunLogits(options, directory);
-    case Command::kPlan: return RunPlan(options, directory);
-    case Command::kEval: return RunEval(options, directory);
-    default: return RunGenerate(options, directory);
+    case Command::kLogits:
+      return RunLogits(options, directory);
+    case Command::kPlan:
+      return RunPlan(options, directory);
+    case Command::kEval:
+      return RunEval(options, directory);
+    default:
+      return RunGenerate(options, directory);
   }
 }
 

@@ -1,12 +1,13 @@
-// Dot products of sixteen lanes in one fixed order (lanes.h), singly and as a register tile of 4 x 4.
+// Dot products of sixteen lanes in one fixed order (lanes.h), singly and as a register tile of 4
+// x 4.
 #pragma once
 
 #include "kernels/cpu/lanes.h"
 
 namespace strata::cpu::STRATA_ISA_NAMESPACE {
 
-// Lane l sums elements l, l + 16, ... from zero; the lanes are then folded by ReduceLanes. A tail counts as padded with
-// zeros, which leaves every bit as it is.
+// Lane l sums elements l, l + 16, ... from zero; the lanes are then folded by ReduceLanes. A tail
+// counts as padded with zeros, which leaves every bit as it is.
 STRATA_LANES_INLINE float Dot(const float* a, const float* b, int64_t n) {
   F32x16 sums = {};
   int64_t i = 0;
@@ -20,9 +21,10 @@ STRATA_LANES_INLINE float Dot(const float* a, const float* b, int64_t n) {
   return ReduceLanes(sums);
 }
 
-// Lane 4 * r + c of the result is Dot(a[r], b[c], n), bit for bit. b's vectors are readable, and zero, up to a multiple
-// of 16; a's need not be.
-STRATA_LANES_INLINE F32x16 DotTile4x4(const float* const (&a)[4], const float* const (&b)[4], int64_t n) {
+// Lane 4 * r + c of the result is Dot(a[r], b[c], n), bit for bit. b's vectors are readable, and
+// zero, up to a multiple of 16; a's need not be.
+STRATA_LANES_INLINE F32x16 DotTile4x4(const float* const (&a)[4], const float* const (&b)[4],
+                                      int64_t n) {
   F32x16 sums[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {

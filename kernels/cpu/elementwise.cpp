@@ -13,11 +13,13 @@ void Run(const EmbedRows& op, Stream) {
   for (int64_t row = 0; row < op.y.dim(0); ++row) {
     const int64_t id = op.ids(row);
     if (id < 0 || id >= op.table.rows) {
-      Fail(ErrorCode::kInternal, fmt::format("token id {} is outside the vocabulary of {}", id, op.table.rows));
+      Fail(ErrorCode::kInternal,
+           fmt::format("token id {} is outside the vocabulary of {}", id, op.table.rows));
     }
     float* y = op.y.row(row);
     if (op.table.dtype == DType::kBf16) {
-      const uint16_t* source = static_cast<const uint16_t*>(op.table.data) + id * op.table.row_stride;
+      const uint16_t* source =
+          static_cast<const uint16_t*>(op.table.data) + id * op.table.row_stride;
       for (int64_t i = 0; i < width; ++i) y[i] = Bf16ToFloat(source[i]);
     } else {
       const float* source = static_cast<const float*>(op.table.data) + id * op.table.row_stride;

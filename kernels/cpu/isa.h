@@ -1,5 +1,5 @@
-// Which vector width the CPU kernels use. Each hot file in kernels/cpu/isa/ is compiled once per level from the same
-// source; all levels compute the same bits, so the choice is only about speed.
+// Which vector width the CPU kernels use. Each hot file in kernels/cpu/isa/ is compiled once per
+// level from the same source; all levels compute the same bits, so the choice is only about speed.
 #pragma once
 
 namespace strata::cpu {

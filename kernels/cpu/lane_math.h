@@ -1,18 +1,20 @@
-// Elementary functions on sixteen lanes from multiplications and additions alone: the same bits on every machine.
-// Included like lanes.h, by files in kernels/cpu/isa/ only.
+// Elementary functions on sixteen lanes from multiplications and additions alone: the same bits on
+// every machine. Included like lanes.h, by files in kernels/cpu/isa/ only.
 #pragma once
 
 #include "kernels/cpu/lanes.h"
 
 namespace strata::cpu::STRATA_ISA_NAMESPACE {
 
-// e^x, error below 2 ulp. Underflows gradually to 0 below -104, overflows to infinity above 88.73, NaN stays NaN.
-// Cody-Waite reduction by ln 2 in two parts, then the degree-6 polynomial of the Cephes library.
+// e^x, error below 2 ulp. Underflows gradually to 0 below -104, overflows to infinity above 88.73,
+// NaN stays NaN. Cody-Waite reduction by ln 2 in two parts, then the degree-6 polynomial of the
+// Cephes library.
 STRATA_LANES_INLINE F32x16 Exp(F32x16 x) {
   const F32x16 low = Splat(-105.0f), high = Splat(90.0f);
   x = x < low ? low : x;
   x = x > high ? high : x;
-  const F32x16 magic = Splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+  const F32x16 magic =
+      Splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
   const F32x16 shifted = x * 1.44269504088896341f + magic;
   const I32x16 n = (I32x16)shifted - (I32x16)magic;
   const F32x16 whole = shifted - magic;

@@ -14,14 +14,12 @@ void RunProduct(const LinearArgs& args, int64_t rows, int64_t outputs, ThreadPoo
   const DenseLoops& loops = ChosenDenseLoops();
   // Few outputs and many rows (a router): share the rows instead.
   if (outputs < kOutputRun * pool.threads() && rows > 1) {
-    pool.For(rows, Grain(args.in * outputs, 4), [&](int64_t begin, int64_t end, int) {
-      loops.linear(args, begin, end, 0, outputs);
-    });
+    pool.For(rows, Grain(args.in * outputs, 4),
+             [&](int64_t begin, int64_t end, int) { loops.linear(args, begin, end, 0, outputs); });
     return;
   }
-  pool.For(outputs, Grain(args.in * rows, kOutputRun), [&](int64_t begin, int64_t end, int) {
-    loops.linear(args, 0, rows, begin, end);
-  });
+  pool.For(outputs, Grain(args.in * rows, kOutputRun),
+           [&](int64_t begin, int64_t end, int) { loops.linear(args, 0, rows, begin, end); });
 }
 
 }  // namespace
@@ -52,18 +50,18 @@ void Run(const BatchedLinear& op, Stream stream) {
     while (begin < end) {
       const int64_t batch = begin / runs;
       const int64_t last = std::min(end, (batch + 1) * runs);
-      const LinearArgs args{
-          .x = op.x.row(batch),
-          .x_stride = op.x.stride[1],
-          .w = static_cast<const std::byte*>(op.w.data) + batch * op.batch_stride * DTypeBytes(op.w.dtype),
-          .w_dtype = op.w.dtype,
-          .w_stride = op.w.row_stride,
-          .scales = nullptr,
-          .scale_stride = 0,
-          .y = op.y.row(batch),
-          .y_stride = op.y.stride[1],
-          .in = op.x.dim(2),
-          .accumulate = false};
+      const LinearArgs args{.x = op.x.row(batch),
+                            .x_stride = op.x.stride[1],
+                            .w = static_cast<const std::byte*>(op.w.data) +
+                                 batch * op.batch_stride * DTypeBytes(op.w.dtype),
+                            .w_dtype = op.w.dtype,
+                            .w_stride = op.w.row_stride,
+                            .scales = nullptr,
+                            .scale_stride = 0,
+                            .y = op.y.row(batch),
+                            .y_stride = op.y.stride[1],
+                            .in = op.x.dim(2),
+                            .accumulate = false};
       loops.linear(args, 0, rows, (begin - batch * runs) * kOutputRun,
                    std::min(outputs, (last - batch * runs) * kOutputRun));
       begin = last;

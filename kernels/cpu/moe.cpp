@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kOutputRun = 16;
 
-// The `count` largest of values[0, n) as a mask, ties to the lower index. Small n: repeated maximum search.
+// The `count` largest of values[0, n) as a mask, ties to the lower index. Small n: repeated maximum
+// search.
 void MarkLargest(const float* values, int64_t n, int64_t count, bool* chosen) {
   std::fill(chosen, chosen + n, false);
   for (int64_t pick = 0; pick < count; ++pick) {
@@ -31,7 +32,8 @@ void RouteRow(const RouteExperts& op, int64_t row) {
   float scores[kMaxRoutedExperts], choice[kMaxRoutedExperts] = {}, group_scores[kMaxRoutedExperts];
   bool chosen[kMaxRoutedExperts];
   ChosenDenseLoops().sigmoid(op.logits.row(row), scores, experts);
-  for (int64_t e = 0; e < experts; ++e) choice[e] = scores[e] + (op.bias.data != nullptr ? op.bias(e) : 0.0f);
+  for (int64_t e = 0; e < experts; ++e)
+    choice[e] = scores[e] + (op.bias.data != nullptr ? op.bias(e) : 0.0f);
   if (op.groups > 1) {
     const int64_t size = experts / op.groups;
     for (int64_t g = 0; g < op.groups; ++g) {
@@ -49,7 +51,8 @@ void RouteRow(const RouteExperts& op, int64_t row) {
     MarkLargest(group_scores, op.groups, op.kept_groups, chosen);
     for (int64_t g = 0; g < op.groups; ++g) {
       if (chosen[g]) continue;
-      std::fill(choice + g * size, choice + (g + 1) * size, -std::numeric_limits<float>::infinity());
+      std::fill(choice + g * size, choice + (g + 1) * size,
+                -std::numeric_limits<float>::infinity());
     }
   }
   MarkLargest(choice, experts, top_k, chosen);
@@ -69,15 +72,15 @@ void RouteRow(const RouteExperts& op, int64_t row) {
   }
 }
 
-// How the rows of a step are spread over experts: assignment a (row a / top_k, slot a % top_k) is at place[a] of a list
-// sorted by expert; the list's rows of expert e are [first[e], first[e + 1]).
+// How the rows of a step are spread over experts: assignment a (row a / top_k, slot a % top_k) is
+// at place[a] of a list sorted by expert; the list's rows of expert e are [first[e], first[e + 1]).
 struct Plan {
-  int32_t* first;    // [experts + 1]
-  int32_t* place;    // [rows * top_k]
-  float* inputs;     // [rows * top_k, hidden] gathered
-  float* gates;      // [rows * top_k, inner]
-  float* ups;        // [rows * top_k, inner]
-  float* outputs;    // [rows * top_k, hidden]
+  int32_t* first;  // [experts + 1]
+  int32_t* place;  // [rows * top_k]
+  float* inputs;   // [rows * top_k, hidden] gathered
+  float* gates;    // [rows * top_k, inner]
+  float* ups;      // [rows * top_k, inner]
+  float* outputs;  // [rows * top_k, hidden]
 };
 
 size_t RoundUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -92,12 +95,17 @@ Plan MakePlan(const MoeExperts& op) {
     return taken;
   };
   Plan plan;
-  plan.first = reinterpret_cast<int32_t*>(take(static_cast<size_t>(op.gate.dim(0) + 1) * sizeof(int32_t)));
+  plan.first =
+      reinterpret_cast<int32_t*>(take(static_cast<size_t>(op.gate.dim(0) + 1) * sizeof(int32_t)));
   plan.place = reinterpret_cast<int32_t*>(take(static_cast<size_t>(assignments) * sizeof(int32_t)));
-  plan.inputs = reinterpret_cast<float*>(take(static_cast<size_t>(assignments * hidden) * sizeof(float)));
-  plan.gates = reinterpret_cast<float*>(take(static_cast<size_t>(assignments * inner) * sizeof(float)));
-  plan.ups = reinterpret_cast<float*>(take(static_cast<size_t>(assignments * inner) * sizeof(float)));
-  plan.outputs = reinterpret_cast<float*>(take(static_cast<size_t>(assignments * hidden) * sizeof(float)));
+  plan.inputs =
+      reinterpret_cast<float*>(take(static_cast<size_t>(assignments * hidden) * sizeof(float)));
+  plan.gates =
+      reinterpret_cast<float*>(take(static_cast<size_t>(assignments * inner) * sizeof(float)));
+  plan.ups =
+      reinterpret_cast<float*>(take(static_cast<size_t>(assignments * inner) * sizeof(float)));
+  plan.outputs =
+      reinterpret_cast<float*>(take(static_cast<size_t>(assignments * hidden) * sizeof(float)));
   return plan;
 }
 
@@ -121,9 +129,10 @@ void SortByExpert(const MoeExperts& op, const Plan& plan) {
   }
 }
 
-// Products of all experts' rows with one of their matrices, as (expert, run of outputs) items over the threads.
-void ExpertProducts(const View<const Matrix, 1>& weights, const Plan& plan, const float* x, int64_t in, float* y,
-                    int64_t out, ThreadPool& pool) {
+// Products of all experts' rows with one of their matrices, as (expert, run of outputs) items over
+// the threads.
+void ExpertProducts(const View<const Matrix, 1>& weights, const Plan& plan, const float* x,
+                    int64_t in, float* y, int64_t out, ThreadPool& pool) {
   const DenseLoops& loops = ChosenDenseLoops();
   const int64_t runs = (out + kOutputRun - 1) / kOutputRun;
   int32_t used[kMaxRoutedExperts];
@@ -132,7 +141,8 @@ void ExpertProducts(const View<const Matrix, 1>& weights, const Plan& plan, cons
     if (plan.first[e + 1] > plan.first[e]) used[used_count++] = static_cast<int32_t>(e);
   }
   const int64_t rows = plan.first[weights.dim(0)];
-  const int64_t item_work = in * kOutputRun * std::max<int64_t>(1, rows / std::max<int64_t>(1, used_count));
+  const int64_t item_work =
+      in * kOutputRun * std::max<int64_t>(1, rows / std::max<int64_t>(1, used_count));
   pool.For(used_count * runs, Grain(item_work), [&](int64_t begin, int64_t end, int) {
     while (begin < end) {
       const int64_t index = begin / runs;
@@ -150,7 +160,8 @@ void ExpertProducts(const View<const Matrix, 1>& weights, const Plan& plan, cons
                             .y_stride = out,
                             .in = in,
                             .accumulate = false};
-      loops.linear(args, plan.first[expert], plan.first[expert + 1], (begin - index * runs) * kOutputRun,
+      loops.linear(args, plan.first[expert], plan.first[expert + 1],
+                   (begin - index * runs) * kOutputRun,
                    std::min(out, (last - index * runs) * kOutputRun));
       begin = last;
     }
@@ -160,22 +171,25 @@ void ExpertProducts(const View<const Matrix, 1>& weights, const Plan& plan, cons
 }  // namespace
 
 void Run(const RouteExperts& op, Stream stream) {
-  stream.pool->For(op.logits.dim(0), Grain(16 * op.logits.dim(1)), [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) RouteRow(op, row);
-  });
+  stream.pool->For(op.logits.dim(0), Grain(16 * op.logits.dim(1)),
+                   [&](int64_t begin, int64_t end, int) {
+                     for (int64_t row = begin; row < end; ++row) RouteRow(op, row);
+                   });
 }
 
 void Run(const MoeExperts& op, Stream stream) {
   const DenseLoops& loops = ChosenDenseLoops();
   ThreadPool& pool = *stream.pool;
-  const int64_t rows = op.x.dim(0), hidden = op.x.dim(1), top_k = op.experts.dim(1), inner = op.gate(0).rows;
+  const int64_t rows = op.x.dim(0), hidden = op.x.dim(1), top_k = op.experts.dim(1),
+                inner = op.gate(0).rows;
   const Plan plan = MakePlan(op);
   SortByExpert(op, plan);
   ExpertProducts(op.gate, plan, plan.inputs, hidden, plan.gates, inner, pool);
   ExpertProducts(op.up, plan, plan.inputs, hidden, plan.ups, inner, pool);
   pool.For(rows * top_k, Grain(16 * inner), [&](int64_t begin, int64_t end, int) {
     for (int64_t at = begin; at < end; ++at) {
-      loops.silu_mul(plan.gates + at * inner, plan.ups + at * inner, op.limit, plan.gates + at * inner, inner);
+      loops.silu_mul(plan.gates + at * inner, plan.ups + at * inner, op.limit,
+                     plan.gates + at * inner, inner);
     }
   });
   ExpertProducts(op.down, plan, plan.gates, inner, plan.outputs, hidden, pool);
@@ -184,7 +198,8 @@ void Run(const MoeExperts& op, Stream stream) {
       float* y = op.y.row(row);
       std::fill(y, y + hidden, 0.0f);
       for (int64_t k = 0; k < top_k; ++k) {
-        loops.add_scaled(plan.outputs + plan.place[row * top_k + k] * hidden, op.weights(row, k), y, hidden);
+        loops.add_scaled(plan.outputs + plan.place[row * top_k + k] * hidden, op.weights(row, k), y,
+                         hidden);
       }
     }
   });
@@ -194,10 +209,12 @@ void Run(const MoeExperts& op, Stream stream) {
 
 namespace strata {
 
-size_t MoeExperts::WorkspaceBytes(int64_t rows, int64_t top_k, int64_t experts, int64_t hidden, int64_t inner) {
+size_t MoeExperts::WorkspaceBytes(int64_t rows, int64_t top_k, int64_t experts, int64_t hidden,
+                                  int64_t inner) {
   const size_t assignments = static_cast<size_t>(rows * top_k);
   const size_t floats = assignments * static_cast<size_t>(2 * hidden + 2 * inner);
-  return floats * sizeof(float) + (assignments + static_cast<size_t>(experts) + 1) * sizeof(int32_t) + 6 * 64;
+  return floats * sizeof(float) +
+         (assignments + static_cast<size_t>(experts) + 1) * sizeof(int32_t) + 6 * 64;
 }
 
 }  // namespace strata

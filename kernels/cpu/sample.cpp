@@ -12,13 +12,16 @@ namespace strata::cpu {
 
 namespace {
 
-// One row's scratch: tokens as SelectionKey words (largest logit first, ties lowest id), and probabilities.
+// One row's scratch: tokens as SelectionKey words (largest logit first, ties lowest id), and
+// probabilities.
 struct Scratch {
   uint64_t* words;       // [vocabulary]
   float* probabilities;  // [vocabulary]
 };
 
-int32_t TokenOf(uint64_t word) { return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(word)); }
+int32_t TokenOf(uint64_t word) {
+  return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(word));
+}
 
 // log(sum(exp(logits - best))) + best over the row as it came in; -infinity logits add nothing.
 float LogSumExp(const float* logits, int64_t vocabulary, float best, float* scratch) {
@@ -31,8 +34,10 @@ float LogSumExp(const float* logits, int64_t vocabulary, float best, float* scra
   return static_cast<float>(Log(sum)) + best;
 }
 
-// Probabilities of words[0, count), best first, at the row's temperature; they sum to 1 before anything is dropped.
-void Softmax(const View<const float, 1>& logits, const Scratch& scratch, int64_t count, float best, float temperature) {
+// Probabilities of words[0, count), best first, at the row's temperature; they sum to 1 before
+// anything is dropped.
+void Softmax(const View<const float, 1>& logits, const Scratch& scratch, int64_t count, float best,
+             float temperature) {
   for (int64_t i = 0; i < count; ++i) {
     scratch.probabilities[i] = (logits(TokenOf(scratch.words[i])) - best) / temperature;
   }
@@ -69,7 +74,8 @@ void SampleRow(const SampleTokens& op, int64_t row, const Scratch& scratch) {
     }
     const int64_t top_k = op.top_k(row);
     if (top_k > 0 && top_k < count) {
-      std::nth_element(scratch.words, scratch.words + top_k - 1, scratch.words + count, std::greater<>());
+      std::nth_element(scratch.words, scratch.words + top_k - 1, scratch.words + count,
+                       std::greater<>());
       count = top_k;
     }
     std::sort(scratch.words, scratch.words + count, std::greater<>());
@@ -100,7 +106,8 @@ void SampleRow(const SampleTokens& op, int64_t row, const Scratch& scratch) {
     }
   }
   op.tokens(row) = token;
-  op.logprobs(row) = std::isfinite(best) ? logits(token) - LogSumExp(logits.data, vocabulary, best, scratch.probabilities)
+  op.logprobs(row) = std::isfinite(best) ? logits(token) - LogSumExp(logits.data, vocabulary, best,
+                                                                     scratch.probabilities)
                                          : 0.0f;
 }
 

@@ -88,7 +88,8 @@ TEST(PrefixCache, EvictsLeastRecentlyUsedLeavesFirstAndNeverAPageInUse) {
   cache.Insert(Tokens(128, 1), second);
   ReleaseAll(pool, first);
   ReleaseAll(pool, second);
-  const PrefixHit used = cache.Match(Tokens(128), 127);  // the first conversation is the younger one now
+  const PrefixHit used =
+      cache.Match(Tokens(128), 127);  // the first conversation is the younger one now
   EXPECT_EQ(used.pages, (std::vector<int32_t>{first[0]}));
   pool.Release(used.copy_page);
   EXPECT_TRUE(cache.Evict(4));

@@ -15,7 +15,8 @@ namespace {
 class SamplerTest : public ::testing::Test {
  protected:
   Sampled Take(Sampler& sampler, const std::vector<float>& logits) {
-    return sampler.Sample(MakeView(logits.data(), {static_cast<int64_t>(logits.size())}), backend_->DefaultStream());
+    return sampler.Sample(MakeView(logits.data(), {static_cast<int64_t>(logits.size())}),
+                          backend_->DefaultStream());
   }
   std::unique_ptr<Backend> backend_ = MakeCpuBackend(1);
 };
@@ -57,7 +58,8 @@ TEST_F(SamplerTest, PenaltiesAndBiasesShiftTheChoice) {
   Sampler bias(params, {0});
   const Sampled biased = Take(bias, {0.0f, 1.0f});
   EXPECT_EQ(biased.token, 0);
-  EXPECT_NEAR(biased.logprob, -std::log(1.0 + std::exp(1.0)), 1e-5);  // of the model's own distribution
+  EXPECT_NEAR(biased.logprob, -std::log(1.0 + std::exp(1.0)),
+              1e-5);  // of the model's own distribution
 }
 
 TEST_F(SamplerTest, TheSameSeedGivesTheSameTokensWhateverRanBetween) {
@@ -116,7 +118,8 @@ TEST(Sampling, RefusesValuesByName) {
 }
 
 TEST(Options, FormatsAreKnownByName) {
-  for (const char* name : {"fp32", "bf16", "int8", "fp8"}) EXPECT_STREQ(KvFormatName(*ParseKvFormat(name)), name);
+  for (const char* name : {"fp32", "bf16", "int8", "fp8"})
+    EXPECT_STREQ(KvFormatName(*ParseKvFormat(name)), name);
   EXPECT_FALSE(ParseKvFormat("fp16").has_value());
 }
 
@@ -128,7 +131,8 @@ TEST(StageClock, StagesSumToTheWholeTime) {
   clock.Stop();
   EXPECT_GE(clock.seconds(Stage::kScan), 0.0);
   EXPECT_EQ(clock.seconds(Stage::kSelect), 0.0);
-  EXPECT_DOUBLE_EQ(clock.total_seconds(), clock.seconds(Stage::kScan) + clock.seconds(Stage::kRest));
+  EXPECT_DOUBLE_EQ(clock.total_seconds(),
+                   clock.seconds(Stage::kScan) + clock.seconds(Stage::kRest));
 }
 
 }  // namespace

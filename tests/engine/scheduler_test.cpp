@@ -5,9 +5,11 @@
 namespace strata {
 namespace {
 
-std::vector<std::pair<size_t, int64_t>> Plan(const std::vector<ScheduledSequence>& sequences, int64_t budget) {
+std::vector<std::pair<size_t, int64_t>> Plan(const std::vector<ScheduledSequence>& sequences,
+                                             int64_t budget) {
   std::vector<std::pair<size_t, int64_t>> plan;
-  for (const StepShare& share : PlanStep(sequences, budget)) plan.emplace_back(share.sequence, share.tokens);
+  for (const StepShare& share : PlanStep(sequences, budget))
+    plan.emplace_back(share.sequence, share.tokens);
   return plan;
 }
 using Shares = std::vector<std::pair<size_t, int64_t>>;

@@ -288,8 +288,7 @@ TEST(PooledSelectTest, WholePoolsCompeteAndTheTailFollowsItsRule) {
           counts(static_cast<size_t>(rows));
       for (int32_t count : cells) lengths.push_back(static_cast<int32_t>(count / kpool));
       CpuStream stream(2);
-      std::vector<std::byte> workspace(
-          TopkSelect::WorkspaceBytes(rows, capacity, k, stream()));
+      std::vector<std::byte> workspace(TopkSelect::WorkspaceBytes(rows, capacity, k, stream()));
       stream.Execute(TopkSelect{
           .scores = MakeView(static_cast<const float*>(scores.data()), {rows, capacity}),
           .lengths = MakeView(static_cast<const int32_t*>(lengths.data()), {rows}),

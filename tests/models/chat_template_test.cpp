@@ -21,7 +21,8 @@ std::string Render(const std::string& source, const ordered_json& messages = ord
 
 std::string ErrorOf(const std::string& source, const TemplateLimits& limits = {}) {
   try {
-    ChatTemplate::FromSource(source, "test.jinja").Render(ordered_json::array(), nullptr, {}, limits);
+    ChatTemplate::FromSource(source, "test.jinja")
+        .Render(ordered_json::array(), nullptr, {}, limits);
   } catch (const Error& error) {
     return error.what();
   }
@@ -31,99 +32,149 @@ std::string ErrorOf(const std::string& source, const TemplateLimits& limits = {}
 TEST(ChatTemplate, RendersTheShippedTemplateAsTheReferenceDoes) {
   const ChatTemplate shipped = ChatTemplate::Load(ShippedModel(), "glm_moe_dsa");
   const Tokenizer tokenizer = Tokenizer::Load(ShippedModel());
-  const auto cases = ParseJson(ReadTextFile(Golden("tiny-glm-dsa") / "chat_template_cases.json"), "cases");
+  const auto cases =
+      ParseJson(ReadTextFile(Golden("tiny-glm-dsa") / "chat_template_cases.json"), "cases");
   ASSERT_EQ(cases.size(), 5u);
   for (const auto& test : cases) {
     RenderOptions options;
     options.add_generation_prompt = false;
-    EXPECT_EQ(shipped.Render(test["messages"], nullptr, options), test["rendered"].get<std::string>());
+    EXPECT_EQ(shipped.Render(test["messages"], nullptr, options),
+              test["rendered"].get<std::string>());
     options.add_generation_prompt = true;
     const std::string prompt = shipped.Render(test["messages"], nullptr, options);
     EXPECT_EQ(prompt, test["rendered_with_generation_prompt"].get<std::string>());
-    EXPECT_EQ(tokenizer.Encode(prompt), test["ids_with_generation_prompt"].get<std::vector<int32_t>>());
+    EXPECT_EQ(tokenizer.Encode(prompt),
+              test["ids_with_generation_prompt"].get<std::vector<int32_t>>());
   }
 }
 
 TEST(ChatTemplate, ControlsWhiteSpaceAsTransformersSetsIt) {
   EXPECT_EQ(Render("a\n{% if true %}\nb\n{% endif %}\nc"), "a\nb\nc");
   EXPECT_EQ(Render("a \n  {%- if true -%}  b  {%- endif -%}  c"), "abc");
-  EXPECT_EQ(Render("  {% if true %}x{% endif %}\n{{ 'y' }}\n"), "xy");  // one newline at the very end goes too
+  EXPECT_EQ(Render("  {% if true %}x{% endif %}\n{{ 'y' }}\n"),
+            "xy");  // one newline at the very end goes too
   EXPECT_EQ(Render("a  {%+ if true %}b{% endif %}"), "a  b");
   EXPECT_EQ(Render("x{# note #}\ny"), "xy");
   EXPECT_EQ(Render("{% raw %}{{ a }}{% endraw %}"), "{{ a }}");
 }
 
 TEST(ChatTemplate, LoopsKnowTheirPlace) {
-  EXPECT_EQ(Render("{% for x in [1,2,3] %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }};{% endfor %}"),
+  EXPECT_EQ(Render("{% for x in [1,2,3] %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ "
+                   "loop.last }}{{ loop.length }};{% endfor %}"),
             "10TrueFalse3;21FalseFalse3;32FalseTrue3;");
   EXPECT_EQ(Render("{% for x in [] %}a{% else %}none{% endfor %}"), "none");
   EXPECT_EQ(Render("{% for x in range(6) if x is odd %}{{ x }},{% endfor %}"), "1,3,5,");
-  EXPECT_EQ(Render("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }} {% endfor %}"), "a=1 b=2 ");
-  EXPECT_EQ(Render("{% for x in range(9) %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% endif %}{{ x }}{% endfor %}"), "013");
-  EXPECT_EQ(Render("{% for x in ['a','b'] %}{{ loop.previtem }}{{ x }}{{ loop.nextitem }} {% endfor %}"), "ab ab ");
+  EXPECT_EQ(Render("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }} {% endfor %}"),
+            "a=1 b=2 ");
+  EXPECT_EQ(Render("{% for x in range(9) %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 "
+                   "%}{% break %}{% endif %}{{ x }}{% endfor %}"),
+            "013");
+  EXPECT_EQ(
+      Render("{% for x in ['a','b'] %}{{ loop.previtem }}{{ x }}{{ loop.nextitem }} {% endfor %}"),
+      "ab ab ");
 }
 
 TEST(ChatTemplate, VariablesStayInTheirScopeUnlessANamespaceCarriesThem) {
   EXPECT_EQ(Render("{% set x = 1 %}{% for i in [1,2] %}{% set x = 5 %}{% endfor %}{{ x }}"), "1");
-  EXPECT_EQ(Render("{% set ns = namespace(x=1) %}{% for i in [1,2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}"), "4");
+  EXPECT_EQ(Render("{% set ns = namespace(x=1) %}{% for i in [1,2] %}{% set ns.x = ns.x + i %}{% "
+                   "endfor %}{{ ns.x }}"),
+            "4");
   EXPECT_EQ(Render("{% set a, b = 1, 'z' %}{{ b }}{{ a }}"), "z1");
   EXPECT_EQ(Render("{% set x %}  body {% endset %}[{{ x | trim }}]"), "[body]");
   EXPECT_EQ(Render("{% filter upper %}abc{% endfilter %}"), "ABC");
 }
 
 TEST(ChatTemplate, MacrosTakeDefaultsAndNamedArguments) {
-  EXPECT_EQ(Render("{% macro f(a, b='x') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(1) }}{{ f(1, b=2) }}{{ f(b=3, a=4) }}"), "<1x><12><43>");
+  EXPECT_EQ(Render("{% macro f(a, b='x') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(1) }}{{ f(1, b=2) "
+                   "}}{{ f(b=3, a=4) }}"),
+            "<1x><12><43>");
 }
 
 TEST(ChatTemplate, ExpressionsBindAndPrintAsInPython) {
-  EXPECT_EQ(Render("{{ 1 + 2 * 3 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 }}"), "7 3 -4 2 3.5 8");
+  EXPECT_EQ(
+      Render("{{ 1 + 2 * 3 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 }}"),
+      "7 3 -4 2 3.5 8");
   EXPECT_EQ(Render("{{ 'a' ~ 1 ~ none ~ true }} {{ 'ab' * 2 }}"), "a1NoneTrue abab");
-  EXPECT_EQ(Render("{{ not a }} {{ 1 if false else 2 }} {{ 1 == 1.0 }} {{ 'x' in 'axb' }} {{ 3 not in [1,2] }}"), "True 2 True True True");
-  EXPECT_EQ(Render("{{ 'abcdef'[1:4] }} {{ 'abc'[::-1] }} {{ [1,2,3][-1] }} {{ [1,2,3][:-1] }}"), "bcd cba 3 [1, 2]");
+  EXPECT_EQ(Render("{{ not a }} {{ 1 if false else 2 }} {{ 1 == 1.0 }} {{ 'x' in 'axb' }} {{ 3 not "
+                   "in [1,2] }}"),
+            "True 2 True True True");
+  EXPECT_EQ(Render("{{ 'abcdef'[1:4] }} {{ 'abc'[::-1] }} {{ [1,2,3][-1] }} {{ [1,2,3][:-1] }}"),
+            "bcd cba 3 [1, 2]");
   EXPECT_EQ(Render("{{ {'a': [1, 'x'], 'b': none} }}"), "{'a': [1, 'x'], 'b': None}");
   EXPECT_EQ(Render("{{ undefined_name }}{{ undefined_name is defined }}"), "False");
   EXPECT_EQ(Render("{{ 'it\\'s' }} {{ \"\\u00e9\" }} {{ 'a' 'b' }}"), "it's \u00e9 ab");
 }
 
 TEST(ChatTemplate, FiltersAndTestsDoWhatTheirNamesSay) {
-  EXPECT_EQ(Render("{{ ' x ' | trim }}|{{ [3,1,2] | sort | join(',') }}|{{ 'a b' | replace(' ', '_') | upper }}"), "x|1,2,3|A_B");
-  EXPECT_EQ(Render("{{ x | default('d') }} {{ '' | default('e', true) }} {{ [1,2] | length }} {{ 'abc' | first }}{{ 'abc' | last }}"), "d e 2 ac");
-  EXPECT_EQ(Render("{{ [{'r': 'u', 'c': 1}, {'r': 'v', 'c': 2}] | selectattr('r', 'equalto', 'v') | map(attribute='c') | list }}"), "[2]");
-  EXPECT_EQ(Render("{{ [1, none, 2] | reject('none') | list }} {{ '7' | int + 1 }} {{ [1,1,2] | unique | list }}"), "[1, 2] 8 [1, 2]");
-  EXPECT_EQ(Render("{{ 'a\nb' | indent(2) }} {{ {'b': 1, 'a': 2} | dictsort }}"), "a\n  b [['a', 2], ['b', 1]]");
-  EXPECT_EQ(Render("{{ 1 is number and 'a' is string and {} is mapping and [] is iterable and none is none }}"), "True");
-  EXPECT_EQ(Render("{{ ' a,b ,c'.strip().split(',') }} {{ 'abc'.startswith('ab') }} {{ {'k': 1}.get('z', 5) }}"), "['a', 'b ', 'c'] True 5");
+  EXPECT_EQ(Render("{{ ' x ' | trim }}|{{ [3,1,2] | sort | join(',') }}|{{ 'a b' | replace(' ', "
+                   "'_') | upper }}"),
+            "x|1,2,3|A_B");
+  EXPECT_EQ(Render("{{ x | default('d') }} {{ '' | default('e', true) }} {{ [1,2] | length }} {{ "
+                   "'abc' | first }}{{ 'abc' | last }}"),
+            "d e 2 ac");
+  EXPECT_EQ(Render("{{ [{'r': 'u', 'c': 1}, {'r': 'v', 'c': 2}] | selectattr('r', 'equalto', 'v') "
+                   "| map(attribute='c') | list }}"),
+            "[2]");
+  EXPECT_EQ(Render("{{ [1, none, 2] | reject('none') | list }} {{ '7' | int + 1 }} {{ [1,1,2] | "
+                   "unique | list }}"),
+            "[1, 2] 8 [1, 2]");
+  EXPECT_EQ(Render("{{ 'a\nb' | indent(2) }} {{ {'b': 1, 'a': 2} | dictsort }}"),
+            "a\n  b [['a', 2], ['b', 1]]");
+  EXPECT_EQ(Render("{{ 1 is number and 'a' is string and {} is mapping and [] is iterable and none "
+                   "is none }}"),
+            "True");
+  EXPECT_EQ(Render("{{ ' a,b ,c'.strip().split(',') }} {{ 'abc'.startswith('ab') }} {{ {'k': "
+                   "1}.get('z', 5) }}"),
+            "['a', 'b ', 'c'] True 5");
 }
 
 TEST(ChatTemplate, JsonIsWrittenAsTransformersWritesIt) {
-  const ordered_json tools = ordered_json::parse(R"([{"name":"f","n":1.0,"s":"é\n","on":true,"none":null}])");
-  EXPECT_EQ(Render("{{ tools[0] | tojson }}", {}, tools), "{\"name\": \"f\", \"n\": 1.0, \"s\": \"\u00e9\\n\", \"on\": true, \"none\": null}");
+  const ordered_json tools =
+      ordered_json::parse(R"([{"name":"f","n":1.0,"s":"é\n","on":true,"none":null}])");
+  EXPECT_EQ(Render("{{ tools[0] | tojson }}", {}, tools),
+            "{\"name\": \"f\", \"n\": 1.0, \"s\": \"\u00e9\\n\", \"on\": true, \"none\": null}");
   EXPECT_EQ(Render("{{ [1, {'a': 2}] | tojson(indent=2) }}"), "[\n  1,\n  {\n    \"a\": 2\n  }\n]");
 }
 
 TEST(ChatTemplate, RendersAToolTemplateOfTheGlmKind) {
   const std::string source =
-      "[gMASK]<sop>\n{%- if tools %}\n<|system|>\n# Tools\n{% for tool in tools %}\n{{ tool | tojson(ensure_ascii=False) }}\n{% endfor %}\n{%- endif %}\n"
-      "{%- macro visible_text(content) -%}\n    {%- if content is string -%}\n        {{- content }}\n    {%- elif content is iterable and content is not mapping -%}\n"
-      "        {%- for item in content -%}{%- if item is mapping and item.type == 'text' -%}{{- item.text }}{%- elif item is string -%}{{- item }}{%- endif -%}{%- endfor -%}\n"
+      "[gMASK]<sop>\n{%- if tools %}\n<|system|>\n# Tools\n{% for tool in tools %}\n{{ tool | "
+      "tojson(ensure_ascii=False) }}\n{% endfor %}\n{%- endif %}\n"
+      "{%- macro visible_text(content) -%}\n    {%- if content is string -%}\n        {{- content "
+      "}}\n    {%- elif content is iterable and content is not mapping -%}\n"
+      "        {%- for item in content -%}{%- if item is mapping and item.type == 'text' -%}{{- "
+      "item.text }}{%- elif item is string -%}{{- item }}{%- endif -%}{%- endfor -%}\n"
       "    {%- endif -%}\n{%- endmacro -%}\n"
-      "{%- set ns = namespace(last_user_index=-1) %}\n{%- for m in messages %}{%- if m.role == 'user' %}{% set ns.last_user_index = loop.index0 -%}{%- endif %}{%- endfor %}\n"
-      "{%- for m in messages -%}\n{%- if m.role == 'user' -%}<|user|>\n{{ visible_text(m.content) }}\n{%- elif m.role == 'assistant' -%}\n<|assistant|>\n"
-      "{%- if m.tool_calls -%}{%- for tc in m.tool_calls -%}\n<tool_call>{{ tc.function.name }}{% for k, v in tc.function.arguments.items() %}<arg_key>{{ k }}</arg_key><arg_value>{{ v | tojson if v is not string else v }}</arg_value>{% endfor %}</tool_call>{%- endfor -%}{%- endif -%}\n"
-      "{%- endif -%}\n{%- endfor -%}\n{%- if add_generation_prompt -%}\n<|assistant|>{{ '\\n<think></think>' if (enable_thinking is defined and not enable_thinking) else '' }}\n{%- endif -%}";
+      "{%- set ns = namespace(last_user_index=-1) %}\n{%- for m in messages %}{%- if m.role == "
+      "'user' %}{% set ns.last_user_index = loop.index0 -%}{%- endif %}{%- endfor %}\n"
+      "{%- for m in messages -%}\n{%- if m.role == 'user' -%}<|user|>\n{{ visible_text(m.content) "
+      "}}\n{%- elif m.role == 'assistant' -%}\n<|assistant|>\n"
+      "{%- if m.tool_calls -%}{%- for tc in m.tool_calls -%}\n<tool_call>{{ tc.function.name }}{% "
+      "for k, v in tc.function.arguments.items() %}<arg_key>{{ k }}</arg_key><arg_value>{{ v | "
+      "tojson if v is not string else v }}</arg_value>{% endfor %}</tool_call>{%- endfor -%}{%- "
+      "endif -%}\n"
+      "{%- endif -%}\n{%- endfor -%}\n{%- if add_generation_prompt -%}\n<|assistant|>{{ "
+      "'\\n<think></think>' if (enable_thinking is defined and not enable_thinking) else '' "
+      "}}\n{%- endif -%}";
   const ordered_json messages = ordered_json::parse(
       R"([{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"assistant","tool_calls":[{"function":{"name":"get","arguments":{"a":1,"b":"x"}}}]}])");
   RenderOptions options;
   options.enable_thinking = false;
   EXPECT_EQ(Render(source, messages, ordered_json::parse(R"([{"name":"get"}])"), options),
-            "[gMASK]<sop><|system|>\n# Tools\n{\"name\": \"get\"}\n<|user|>\nhi<|assistant|><tool_call>get<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key>"
+            "[gMASK]<sop><|system|>\n# Tools\n{\"name\": "
+            "\"get\"}\n<|user|>\nhi<|assistant|><tool_call>get<arg_key>a</arg_key><arg_value>1</"
+            "arg_value><arg_key>b</arg_key>"
             "<arg_value>x</arg_value></tool_call><|assistant|>\n<think></think>");
 }
 
 TEST(ChatTemplate, UnknownFeaturesAreRefusedAtLoadWithLineAndName) {
-  EXPECT_NE(ErrorOf("a\n{{ x | wordwrap }}").find("test.jinja line 2: the filter 'wordwrap' is not supported"), std::string::npos);
-  EXPECT_NE(ErrorOf("{% include 'x' %}").find("line 1: the tag 'include' is not supported"), std::string::npos);
-  EXPECT_NE(ErrorOf("{{ x is prime }}").find("the test 'prime' is not supported"), std::string::npos);
+  EXPECT_NE(ErrorOf("a\n{{ x | wordwrap }}")
+                .find("test.jinja line 2: the filter 'wordwrap' is not supported"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("{% include 'x' %}").find("line 1: the tag 'include' is not supported"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("{{ x is prime }}").find("the test 'prime' is not supported"),
+            std::string::npos);
   EXPECT_NE(ErrorOf("{% if x %}").find("endif"), std::string::npos);
   EXPECT_NE(ErrorOf("{{ 'abc }}").find("string is not closed"), std::string::npos);
   EXPECT_NE(ErrorOf("{{ (1 }}").find("expected"), std::string::npos);
@@ -131,23 +182,33 @@ TEST(ChatTemplate, UnknownFeaturesAreRefusedAtLoadWithLineAndName) {
 }
 
 TEST(ChatTemplate, RaisedExceptionsReachTheCallerAsOneLine) {
-  EXPECT_NE(ErrorOf("{{ raise_exception('roles must alternate') }}").find("roles must alternate"), std::string::npos);
+  EXPECT_NE(ErrorOf("{{ raise_exception('roles must alternate') }}").find("roles must alternate"),
+            std::string::npos);
   EXPECT_NE(ErrorOf("\n{{ none.x.y }}").find("line 2"), std::string::npos);
   EXPECT_NE(ErrorOf("{{ 1 / 0 }}").find("division by zero"), std::string::npos);
 }
 
 TEST(TemplateSandbox, EndlessAndHugeTemplatesEndWithAClearError) {
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_NE(ErrorOf("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").find("nests too deep"), std::string::npos);
+  EXPECT_NE(ErrorOf("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").find("nests too deep"),
+            std::string::npos);
   EXPECT_NE(ErrorOf("{% for i in range(10**9) %}x{% endfor %}").find("range"), std::string::npos);
   TemplateLimits few;
   few.steps = 100000;
-  EXPECT_NE(ErrorOf("{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}", few).find("steps"), std::string::npos);
+  EXPECT_NE(
+      ErrorOf("{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}", few)
+          .find("steps"),
+      std::string::npos);
   EXPECT_NE(ErrorOf("{{ 'x' * 10**12 }}").find("too long"), std::string::npos);
   TemplateLimits small;
   small.output_bytes = 1000;
-  EXPECT_NE(ErrorOf("{% for i in range(1000) %}abc{% endfor %}", small).find("too long"), std::string::npos);
-  EXPECT_NE(ErrorOf("{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", few).find("steps"), std::string::npos);
+  EXPECT_NE(ErrorOf("{% for i in range(1000) %}abc{% endfor %}", small).find("too long"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + "
+                    "ns.l %}{% endfor %}",
+                    few)
+                .find("steps"),
+            std::string::npos);
   EXPECT_NE(ErrorOf("{{ " + std::string(100000, '(') + " }}").find("deeper"), std::string::npos);
   EXPECT_NE(ErrorOf("{{ " + std::string(100000, '[') + " }}").find("deeper"), std::string::npos);
   std::string ifs;
@@ -160,7 +221,8 @@ TEST(TemplateSandbox, EndlessAndHugeTemplatesEndWithAClearError) {
 }
 
 TEST(TemplateSandbox, ValuesThatHoldThemselvesDoNotCrash) {
-  const std::string loop = "{% set a = namespace() %}{% set b = namespace() %}{% set a.x = [b] %}{% set b.x = [a] %}";
+  const std::string loop =
+      "{% set a = namespace() %}{% set b = namespace() %}{% set a.x = [b] %}{% set b.x = [a] %}";
   EXPECT_NE(ErrorOf(loop + "{{ a }}").find("nested deeper"), std::string::npos);
   EXPECT_NE(ErrorOf(loop + "{{ a == b }}").find("nested deeper"), std::string::npos);
 }
@@ -171,11 +233,15 @@ TEST(DeepseekEncoding, TurnsAndThinkingFollowThePublishedFormat) {
       R"([{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning_content":"r"},{"role":"user","content":"c"}])");
   RenderOptions options;
   EXPECT_EQ(encoding.Render(messages, nullptr, options),
-            "<｜begin▁of▁sentence｜>S<｜User｜>a<｜Assistant｜></think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜></think>");
+            "<｜begin▁of▁sentence｜>S<｜User｜>a<｜Assistant｜></"
+            "think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜></think>");
   options.enable_thinking = true;
   EXPECT_EQ(encoding.Render(messages, nullptr, options),
-            "<｜begin▁of▁sentence｜>S<｜User｜>a<｜Assistant｜></think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜><think>");
-  EXPECT_THROW(encoding.Render(ordered_json::parse(R"([{"role":"tool","content":"x"}])"), nullptr, options), Error);
+            "<｜begin▁of▁sentence｜>S<｜User｜>a<｜Assistant｜></"
+            "think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜><think>");
+  EXPECT_THROW(
+      encoding.Render(ordered_json::parse(R"([{"role":"tool","content":"x"}])"), nullptr, options),
+      Error);
 }
 
 TEST(ChatTemplate, AModelWithoutATemplateSaysHowToGoOn) {
@@ -185,7 +251,8 @@ TEST(ChatTemplate, AModelWithoutATemplateSaysHowToGoOn) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("--raw"), std::string::npos);
   }
-  EXPECT_EQ(ChatTemplate::Load(Golden("deepseek_v32"), "deepseek_v32").Render("hi"), "<｜begin▁of▁sentence｜><｜User｜>hi<｜Assistant｜></think>");
+  EXPECT_EQ(ChatTemplate::Load(Golden("deepseek_v32"), "deepseek_v32").Render("hi"),
+            "<｜begin▁of▁sentence｜><｜User｜>hi<｜Assistant｜></think>");
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ class EngineTest : public ::testing::Test {
   }
   static std::vector<int32_t> Prompt(int64_t count, int32_t salt = 0) {
     std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(3 + (i * 37 + i * i * 11 + salt * 101) % 247));
+    for (int64_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<int32_t>(3 + (i * 37 + i * i * 11 + salt * 101) % 247));
     return tokens;
   }
   static Request MakeRequest(std::vector<int32_t> prompt, int64_t max_tokens) {
@@ -75,17 +76,22 @@ TEST_F(EngineTest, AnswersHaveTheAskedLengthAndEndAtStopTokens) {
   for (size_t place = 0; place < 6; ++place) {
     Request request = MakeRequest(Prompt(40), 12);
     request.stop_tokens = {outcome.tokens[place]};
-    const size_t first = static_cast<size_t>(std::find(outcome.tokens.begin(), outcome.tokens.end(), outcome.tokens[place]) - outcome.tokens.begin());
+    const size_t first = static_cast<size_t>(
+        std::find(outcome.tokens.begin(), outcome.tokens.end(), outcome.tokens[place]) -
+        outcome.tokens.begin());
     const Outcome stopped = Alone(request);
     EXPECT_EQ(stopped.reason, FinishReason::kStop);
-    EXPECT_EQ(stopped.tokens, std::vector<int32_t>(outcome.tokens.begin(), outcome.tokens.begin() + static_cast<long>(first)));
+    EXPECT_EQ(stopped.tokens,
+              std::vector<int32_t>(outcome.tokens.begin(),
+                                   outcome.tokens.begin() + static_cast<long>(first)));
     request.ignore_eos = true;
     EXPECT_EQ(Alone(request).tokens, outcome.tokens);
   }
 }
 
 TEST_F(EngineTest, EveryAnswerOfABatchEqualsItsSoloRun) {
-  // Short prompts join a long decode, more requests than slots, lengths around the selection and the page.
+  // Short prompts join a long decode, more requests than slots, lengths around the selection and
+  // the page.
   Engine engine(*loaded_->model, *loaded_->backend, Options(512, 3, 32));
   const std::vector<int64_t> lengths = {200, 1, 15, 16, 17, 63, 64, 65, 130};
   std::vector<Outcome> outcomes(lengths.size());
@@ -106,7 +112,8 @@ TEST_F(EngineTest, EveryAnswerOfABatchEqualsItsSoloRun) {
     EXPECT_EQ(outcomes[i].tokens, alone.tokens) << i;
     EXPECT_EQ(outcomes[i].logprobs, alone.logprobs) << i;
   }
-  EXPECT_EQ(engine.runner().pages().free_pages() + engine.prefixes().cached_pages(), engine.runner().pages().pages());
+  EXPECT_EQ(engine.runner().pages().free_pages() + engine.prefixes().cached_pages(),
+            engine.runner().pages().pages());
 }
 
 TEST_F(EngineTest, TheSamePromptAgainComesFromTheCacheWithTheSameTokens) {
@@ -120,7 +127,8 @@ TEST_F(EngineTest, TheSamePromptAgainComesFromTheCacheWithTheSameTokens) {
       EXPECT_EQ(outcome.tokens, first.tokens) << length;
       EXPECT_EQ(outcome.logprobs, first.logprobs) << length;
       EXPECT_EQ(outcome.cached, length - 1) << length;
-      EXPECT_EQ(engine.stats().steps - steps, 8) << length;  // one row of the prompt is left to read
+      EXPECT_EQ(engine.stats().steps - steps, 8)
+          << length;  // one row of the prompt is left to read
     }
     Request fresh = MakeRequest(Prompt(length), 8);
     fresh.reuse_prefix = false;
@@ -145,7 +153,8 @@ TEST_F(EngineTest, PrefixesGiveWayWhenPagesAreNeeded) {
   options.cache_pages = 4;
   Engine engine(*loaded_->model, *loaded_->backend, options);
   for (int32_t salt = 0; salt < 4; ++salt) {
-    EXPECT_EQ(RunOne(engine, MakeRequest(Prompt(180, salt), 8)).tokens, Alone(MakeRequest(Prompt(180, salt), 8)).tokens);
+    EXPECT_EQ(RunOne(engine, MakeRequest(Prompt(180, salt), 8)).tokens,
+              Alone(MakeRequest(Prompt(180, salt), 8)).tokens);
   }
   EXPECT_EQ(engine.runner().pages().free_pages() + engine.prefixes().cached_pages(), 4);
 }
@@ -193,7 +202,8 @@ TEST_F(EngineTest, NumbersThatAreNoneEndTheRequestWithAnError) {
   engine.Step();
   const LatentPages pages = engine.runner().kv().Pages(0, {});
   const int64_t values = pages.layout.PageBytes() / 2;
-  for (int64_t i = 0; i < values * engine.runner().pages().pages(); ++i) reinterpret_cast<uint16_t*>(pages.base)[i] = 0x7fc0;
+  for (int64_t i = 0; i < values * engine.runner().pages().pages(); ++i)
+    reinterpret_cast<uint16_t*>(pages.base)[i] = 0x7fc0;
   engine.RunUntilIdle();
   EXPECT_EQ(outcome.reason, FinishReason::kError);
   EXPECT_NE(outcome.error.find("not numbers"), std::string::npos);
@@ -204,7 +214,8 @@ TEST_F(EngineTest, NumbersThatAreNoneEndTheRequestWithAnError) {
 TEST(ShippedEngine, PlantedFactsAreAnsweredAsTransformersAnswersThem) {
   // Needs the index keys to find the sentence 2,558 tokens back, in every cache format.
   const LoadedModel loaded(ShippedModel());
-  const auto golden = ParseJson(ReadTextFile(Golden("tiny-glm-dsa") / "golden.json"), "golden.json");
+  const auto golden =
+      ParseJson(ReadTextFile(Golden("tiny-glm-dsa") / "golden.json"), "golden.json");
   for (const auto& prompt : golden["prompts"]) {
     const std::string name = prompt["name"];
     if (name.find("retrieval") == std::string::npos) continue;
@@ -222,7 +233,9 @@ TEST(ShippedEngine, PlantedFactsAreAnsweredAsTransformersAnswersThem) {
       });
       engine.RunUntilIdle();
       const auto greedy = prompt["greedy_ids"].get<std::vector<int32_t>>();
-      const std::vector<int32_t> expected(greedy.begin(), std::find_if(greedy.begin(), greedy.end(), [](int32_t t) { return t == 0 || t == 3; }));
+      const std::vector<int32_t> expected(
+          greedy.begin(),
+          std::find_if(greedy.begin(), greedy.end(), [](int32_t t) { return t == 0 || t == 3; }));
       EXPECT_EQ(tokens, expected) << name << " " << KvFormatName(format);
     }
   }

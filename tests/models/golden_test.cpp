@@ -37,26 +37,31 @@ float LargestDifference(const std::vector<float>& a, const std::vector<float>& b
   return largest;
 }
 
-// Equal sets, or sets that differ only in candidates whose scores lie within 1e-6 of each other at the boundary.
+// Equal sets, or sets that differ only in candidates whose scores lie within 1e-6 of each other at
+// the boundary.
 void ExpectSameSelection(std::vector<int32_t> expected, const std::vector<int32_t>& found,
                          const std::vector<float>& scores, const std::string& where) {
   std::sort(expected.begin(), expected.end());
   if (expected == found) return;
   std::vector<int32_t> missing, extra;
-  std::set_difference(expected.begin(), expected.end(), found.begin(), found.end(), std::back_inserter(missing));
-  std::set_difference(found.begin(), found.end(), expected.begin(), expected.end(), std::back_inserter(extra));
+  std::set_difference(expected.begin(), expected.end(), found.begin(), found.end(),
+                      std::back_inserter(missing));
+  std::set_difference(found.begin(), found.end(), expected.begin(), expected.end(),
+                      std::back_inserter(extra));
   ASSERT_EQ(missing.size(), extra.size()) << where;
   for (size_t i = 0; i < missing.size(); ++i) {
     ASSERT_FALSE(scores.empty()) << where;
     const float a = scores[missing[i]], b = scores[extra[i]];
     EXPECT_LE(std::fabs(a - b), 1e-6f * std::max(std::fabs(a), std::fabs(b)))
-        << where << ": " << missing[i] << " (" << a << ") is missing, " << extra[i] << " (" << b << ") was taken";
+        << where << ": " << missing[i] << " (" << a << ") is missing, " << extra[i] << " (" << b
+        << ") was taken";
     std::printf("tie at %s: candidates %d and %d\n", where.c_str(), missing[i], extra[i]);
   }
 }
 
-// What torch.topk picks on a CPU: std::nth_element over (score, index) pairs in index order, masked keys at -infinity.
-// Random weights give many scores of exactly zero, and among equal scores the reference takes what this leaves in front.
+// What torch.topk picks on a CPU: std::nth_element over (score, index) pairs in index order, masked
+// keys at -infinity. Random weights give many scores of exactly zero, and among equal scores the
+// reference takes what this leaves in front.
 std::vector<int32_t> TorchTopk(std::vector<float> scores, size_t keys, size_t k) {
   scores.resize(keys, -std::numeric_limits<float>::infinity());
   std::vector<std::pair<float, int64_t>> queue;
@@ -69,30 +74,36 @@ std::vector<int32_t> TorchTopk(std::vector<float> scores, size_t keys, size_t k)
   }
   std::vector<int32_t> ids;
   for (size_t i = 0; i < k; ++i) {
-    if (queue[i].first > -std::numeric_limits<float>::infinity()) ids.push_back(static_cast<int32_t>(queue[i].second));
+    if (queue[i].first > -std::numeric_limits<float>::infinity())
+      ids.push_back(static_cast<int32_t>(queue[i].second));
   }
   std::sort(ids.begin(), ids.end());
   return ids;
 }
 
-// Checks every selection against the reference's up to exact ties, and imposes the reference's choice among them, so
-// that what follows is comparable.
+// Checks every selection against the reference's up to exact ties, and imposes the reference's
+// choice among them, so that what follows is comparable.
 class TieResolver : public SelectionObserver {
  public:
   explicit TieResolver(int64_t prompt_keys) : keys_(prompt_keys) {}
   void Observe(const ObservedSelection& selection) override {
     for (int64_t row = 0; row < selection.ids.dim(0); ++row) {
-      std::vector<int32_t> own(selection.ids.row(row), selection.ids.row(row) + selection.counts(row));
+      std::vector<int32_t> own(selection.ids.row(row),
+                               selection.ids.row(row) + selection.counts(row));
       if (selection.scores.empty() || selection.candidates(row) <= selection.ids.dim(1)) {
         layers[selection.layer].push_back(own);
         continue;
       }
-      const std::vector<float> scores(selection.scores.row(row), selection.scores.row(row) + selection.candidates(row));
-      const size_t keys = static_cast<size_t>(std::max(keys_, selection.candidates(row) + int64_t{0}));
+      const std::vector<float> scores(selection.scores.row(row),
+                                      selection.scores.row(row) + selection.candidates(row));
+      const size_t keys =
+          static_cast<size_t>(std::max(keys_, selection.candidates(row) + int64_t{0}));
       const std::vector<int32_t> reference = TorchTopk(scores, keys, own.size());
       ExpectSameSelection(reference, own, scores,
-                          "layer " + std::to_string(selection.layer) + " position " + std::to_string(scores.size() - 1));
-      if (reference.size() == own.size()) std::copy(reference.begin(), reference.end(), selection.ids.row(row));
+                          "layer " + std::to_string(selection.layer) + " position " +
+                              std::to_string(scores.size() - 1));
+      if (reference.size() == own.size())
+        std::copy(reference.begin(), reference.end(), selection.ids.row(row));
       layers[selection.layer].push_back(reference);
     }
   }
@@ -175,22 +186,27 @@ TEST_F(ShippedGolden, LogitsSelectionsAndGreedyTokensAreTransformers) {
     TestSequence sequence;
     IdRecorder recorder;
     recorder.keep_scores = true;
-    const std::vector<std::vector<float>> logits = runner.Append(sequence, ids, 512, true, &recorder);
+    const std::vector<std::vector<float>> logits =
+        runner.Append(sequence, ids, 512, true, &recorder);
     const auto argmax = prompt["argmax_all"].get<std::vector<int32_t>>();
-    for (size_t row = 0; row < ids.size(); ++row) EXPECT_EQ(ArgMax(logits[row]), argmax[row]) << "row " << row;
+    for (size_t row = 0; row < ids.size(); ++row)
+      EXPECT_EQ(ArgMax(logits[row]), argmax[row]) << "row " << row;
     const auto positions = prompt["positions"].get<std::vector<int64_t>>();
     const auto expected = ReadRows(*tensors_, name + ".logits");
     for (size_t i = 0; i < positions.size(); ++i) {
-      EXPECT_LE(LargestDifference(logits[positions[i]], expected[i]), kLogitTolerance) << "position " << positions[i];
+      EXPECT_LE(LargestDifference(logits[positions[i]], expected[i]), kLogitTolerance)
+          << "position " << positions[i];
     }
-    EXPECT_LE(LargestDifference(logits.back(), ReadRows(*tensors_, name + ".last_logits")[0]), kLogitTolerance);
+    EXPECT_LE(LargestDifference(logits.back(), ReadRows(*tensors_, name + ".last_logits")[0]),
+              kLogitTolerance);
     for (const auto& [layer, selected] : prompt["topk_last"].items()) {
       const int64_t index = std::stoll(layer);
       std::vector<int32_t> visible;  // a short prompt's list holds masked positions too
       for (int32_t id : selected.get<std::vector<int32_t>>()) {
         if (id < static_cast<int32_t>(ids.size())) visible.push_back(id);
       }
-      ExpectSameSelection(visible, recorder.layers[index].back(), recorder.layer_scores[index].back(), "layer " + layer);
+      ExpectSameSelection(visible, recorder.layers[index].back(),
+                          recorder.layer_scores[index].back(), "layer " + layer);
     }
     std::vector<int32_t> greedy = {ArgMax(logits.back())};
     const auto expected_greedy = prompt["greedy_ids"].get<std::vector<int32_t>>();
@@ -225,17 +241,20 @@ TEST_F(ShippedGolden, PredictionLayerDraftsTheReferenceTokens) {
                             .pages = sequence.pages,
                             .logit_rows = rows};
       const View<const float, 2> hidden = MakeView(
-          static_cast<const float*>(runner.hidden.data()) + static_cast<int64_t>(begin) * width, {rows, width});
+          static_cast<const float*>(runner.hidden.data()) + static_cast<int64_t>(begin) * width,
+          {rows, width});
       const StepOutput output =
           runner.runner().RunBody({&group, 1}, [&](const StepInput& step, StepContext& context) {
             return loaded_->model->RunDraft(step, hidden, context);
           });
       for (int64_t row = 0; row < rows; ++row) {
         last_logits.assign(output.logits.row(row), output.logits.row(row) + output.logits.dim(1));
-        EXPECT_EQ(ArgMax(last_logits), drafts[begin + static_cast<size_t>(row)]) << "row " << begin + static_cast<size_t>(row);
+        EXPECT_EQ(ArgMax(last_logits), drafts[begin + static_cast<size_t>(row)])
+            << "row " << begin + static_cast<size_t>(row);
       }
     }
-    EXPECT_LE(LargestDifference(last_logits, ReadRows(*tensors_, name + ".mtp_last_logits")[0]), kLogitTolerance);
+    EXPECT_LE(LargestDifference(last_logits, ReadRows(*tensors_, name + ".mtp_last_logits")[0]),
+              kLogitTolerance);
   }
 }
 

@@ -1,4 +1,5 @@
-// A sequence's numbers depend on its tokens alone: not on step size, batch, threads, pages, or what was cached.
+// A sequence's numbers depend on its tokens alone: not on step size, batch, threads, pages, or what
+// was cached.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,7 +13,8 @@ namespace {
 std::vector<int32_t> RandomTokens(int64_t count, uint32_t seed, int32_t vocabulary) {
   std::mt19937 random(seed);
   std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(3 + static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary - 3)));
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(3 + static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary - 3)));
   return tokens;
 }
 
@@ -21,8 +23,8 @@ struct Trial {
   std::map<int64_t, std::vector<std::vector<int32_t>>> ids;
 };
 
-Trial RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& tokens, int64_t step, KvFormat format,
-             int64_t first_page = 0, int64_t scratch_mib = 64) {
+Trial RunAlone(const LoadedModel& loaded, const std::vector<int32_t>& tokens, int64_t step,
+               KvFormat format, int64_t first_page = 0, int64_t scratch_mib = 64) {
   EngineOptions options = PromptRunner::Options(1024, format, 512);
   options.score_scratch_mib = scratch_mib;
   PromptRunner runner(loaded, options);
@@ -52,7 +54,8 @@ TEST_P(Invariance, StepSizesGiveTheSameBitsAndIds) {
 
 TEST_P(Invariance, ThreadsAndPagesGiveTheSameBits) {
   const std::vector<int32_t> tokens = RandomTokens(150, 2, 250);
-  const LoadedModel one(Golden("glm_moe_dsa"), 1), two(Golden("glm_moe_dsa"), 2), three(Golden("glm_moe_dsa"), 3);
+  const LoadedModel one(Golden("glm_moe_dsa"), 1), two(Golden("glm_moe_dsa"), 2),
+      three(Golden("glm_moe_dsa"), 3);
   const Trial reference = RunAlone(one, tokens, 32, GetParam());
   EXPECT_EQ(RunAlone(two, tokens, 32, GetParam()).logits, reference.logits);
   EXPECT_EQ(RunAlone(three, tokens, 512, GetParam()).logits, reference.logits);
@@ -77,23 +80,33 @@ TEST_P(Invariance, NeighboursInTheBatchChangeNothing) {
   }
   for (size_t i = 0; i < lengths.size(); ++i) {  // windows of one to four rows in one step
     const size_t rows = 1 + i % 4;
-    groups.push_back(StepGroup{.slot = sequences[i].slot, .first_position = sequences[i].length,
-                               .tokens = std::span<const int32_t>(prompts[i]).subspan(static_cast<size_t>(lengths[i]), rows),
-                               .pages = sequences[i].pages, .logit_rows = static_cast<int64_t>(rows)});
+    groups.push_back(StepGroup{
+        .slot = sequences[i].slot,
+        .first_position = sequences[i].length,
+        .tokens =
+            std::span<const int32_t>(prompts[i]).subspan(static_cast<size_t>(lengths[i]), rows),
+        .pages = sequences[i].pages,
+        .logit_rows = static_cast<int64_t>(rows)});
   }
   const StepOutput output = runner.runner().Run(groups);
   int64_t row = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const size_t rows = groups[i].tokens.size();
-    const Trial alone = RunAlone(loaded, {prompts[i].begin(), prompts[i].begin() + lengths[i] + static_cast<int64_t>(rows)}, 7, GetParam());
+    const Trial alone = RunAlone(
+        loaded, {prompts[i].begin(), prompts[i].begin() + lengths[i] + static_cast<int64_t>(rows)},
+        7, GetParam());
     for (size_t r = 0; r < rows; ++r, ++row) {
-      const std::vector<float> found(output.logits.row(row), output.logits.row(row) + output.logits.dim(1));
-      EXPECT_EQ(found, alone.logits[static_cast<size_t>(lengths[i]) + r]) << "sequence " << i << " row " << r;
+      const std::vector<float> found(output.logits.row(row),
+                                     output.logits.row(row) + output.logits.dim(1));
+      EXPECT_EQ(found, alone.logits[static_cast<size_t>(lengths[i]) + r])
+          << "sequence " << i << " row " << r;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Invariance, ::testing::Values(KvFormat::kFp32, KvFormat::kBf16, KvFormat::kInt8, KvFormat::kFp8),
+INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
+                         ::testing::Values(KvFormat::kFp32, KvFormat::kBf16, KvFormat::kInt8,
+                                           KvFormat::kFp8),
                          [](const auto& info) { return KvFormatName(info.param); });
 
 TEST(Invariance, RowsThatReplaceOthersLeaveNoTrace) {
@@ -103,7 +116,8 @@ TEST(Invariance, RowsThatReplaceOthersLeaveNoTrace) {
   PromptRunner runner(loaded, PromptRunner::Options(256, KvFormat::kBf16));
   TestSequence sequence;
   runner.Append(sequence, {tokens.begin(), tokens.begin() + 61}, 512, false);
-  runner.Append(sequence, RandomTokens(7, 99, 250), 8, false);  // a window over a page's end, rejected
+  runner.Append(sequence, RandomTokens(7, 99, 250), 8,
+                false);  // a window over a page's end, rejected
   sequence.length = 61;
   const auto logits = runner.Append(sequence, {tokens.begin() + 61, tokens.end()}, 3, true);
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_EQ(logits[i], reference.logits[61 + i]) << i;
@@ -130,9 +144,12 @@ TEST(Invariance, TheIndexerPairingFlagIsReadAndFamiliesHaveTheirOwn) {
     dense.index_topk = 64;
     ModelConfig dense_flipped = flipped;
     dense_flipped.index_topk = 64;
-    const auto run = [&](const ModelConfig& c) { return RunAlone(LoadedModel(c, Golden(name)), tokens, 512, KvFormat::kFp32); };
+    const auto run = [&](const ModelConfig& c) {
+      return RunAlone(LoadedModel(c, Golden(name)), tokens, 512, KvFormat::kFp32);
+    };
     EXPECT_NE(run(config).ids, run(flipped).ids) << name;
-    EXPECT_EQ(run(dense).logits, run(dense_flipped).logits) << name;  // everything selected: the pairing has no say
+    EXPECT_EQ(run(dense).logits, run(dense_flipped).logits)
+        << name;  // everything selected: the pairing has no say
   }
 }
 

@@ -30,7 +30,8 @@ class IdRecorder : public SelectionObserver {
       layers[selection.layer].push_back(ids);
       std::vector<float> scores;
       if (!selection.scores.empty()) {
-        scores.assign(selection.scores.row(row), selection.scores.row(row) + selection.candidates(row));
+        scores.assign(selection.scores.row(row),
+                      selection.scores.row(row) + selection.candidates(row));
       }
       if (keep_scores) layer_scores[selection.layer].push_back(scores);
     }
@@ -44,9 +45,11 @@ class LoadedModel {
  public:
   explicit LoadedModel(const std::filesystem::path& directory, int threads = 2, bool mtp = false)
       : LoadedModel(LoadModelConfig(directory), directory, threads, mtp) {}
-  LoadedModel(ModelConfig config, const std::filesystem::path& directory, int threads = 2, bool mtp = false)
+  LoadedModel(ModelConfig config, const std::filesystem::path& directory, int threads = 2,
+              bool mtp = false)
       : backend(MakeCpuBackend(threads)),
-        model(DsaModel::Load(directory, std::move(config), *backend, LoadOptions{.mtp = mtp, .progress = {}})) {}
+        model(DsaModel::Load(directory, std::move(config), *backend,
+                             LoadOptions{.mtp = mtp, .progress = {}})) {}
 
   std::unique_ptr<Backend> backend;
   std::unique_ptr<DsaModel> model;
@@ -64,7 +67,8 @@ class PromptRunner {
   PromptRunner(const LoadedModel& loaded, EngineOptions options)
       : loaded_(&loaded), runner_(*loaded.model, *loaded.backend, options) {}
 
-  static EngineOptions Options(int64_t context = 4096, KvFormat format = KvFormat::kFp32, int64_t chunk = 512) {
+  static EngineOptions Options(int64_t context = 4096, KvFormat format = KvFormat::kFp32,
+                               int64_t chunk = 512) {
     EngineOptions options;
     options.max_context = context;
     options.kv_format = format;
@@ -72,10 +76,11 @@ class PromptRunner {
     return options;
   }
 
-  // Appends tokens to the sequence in steps of at most `step` rows; returns the logits of the last `wanted` rows of each
-  // step, row after row.
-  std::vector<std::vector<float>> Append(TestSequence& sequence, const std::vector<int32_t>& tokens, int64_t step,
-                                         bool all_logits, SelectionObserver* observer = nullptr) {
+  // Appends tokens to the sequence in steps of at most `step` rows; returns the logits of the last
+  // `wanted` rows of each step, row after row.
+  std::vector<std::vector<float>> Append(TestSequence& sequence, const std::vector<int32_t>& tokens,
+                                         int64_t step, bool all_logits,
+                                         SelectionObserver* observer = nullptr) {
     std::vector<std::vector<float>> logits;
     for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(step)) {
       const size_t end = std::min(tokens.size(), begin + static_cast<size_t>(step));
@@ -86,14 +91,17 @@ class PromptRunner {
                             .first_position = sequence.length,
                             .tokens = part,
                             .pages = sequence.pages,
-                            .logit_rows = all_logits ? static_cast<int64_t>(part.size()) : last ? 1 : 0};
+                            .logit_rows = all_logits ? static_cast<int64_t>(part.size())
+                                          : last     ? 1
+                                                     : 0};
       const StepOutput output = runner_.Run({&group, 1}, nullptr, observer);
       for (int64_t row = 0; row < output.logits.dim(0); ++row) {
         logits.emplace_back(output.logits.row(row), output.logits.row(row) + output.logits.dim(1));
       }
       if (keep_hidden) {
         for (int64_t row = 0; row < output.hidden.dim(0); ++row) {
-          hidden.insert(hidden.end(), output.hidden.row(row), output.hidden.row(row) + output.hidden.dim(1));
+          hidden.insert(hidden.end(), output.hidden.row(row),
+                        output.hidden.row(row) + output.hidden.dim(1));
         }
       }
       sequence.length += static_cast<int64_t>(part.size());
@@ -102,7 +110,8 @@ class PromptRunner {
   }
 
   void Reserve(TestSequence& sequence, int64_t cells) {
-    while (static_cast<int64_t>(sequence.pages.size()) * kPageCells < cells) sequence.pages.push_back(runner_.pages().Take());
+    while (static_cast<int64_t>(sequence.pages.size()) * kPageCells < cells)
+      sequence.pages.push_back(runner_.pages().Take());
   }
 
   StepRunner& runner() { return runner_; }

@@ -18,7 +18,8 @@ const Tokenizer& Shipped() {
 }
 
 TEST(Tokenizer, EncodesAndDecodesAsTheReferenceDoes) {
-  const auto file = ParseJson(ReadTextFile(Golden("tiny-glm-dsa") / "tokenizer_cases.json"), "tokenizer_cases.json");
+  const auto file = ParseJson(ReadTextFile(Golden("tiny-glm-dsa") / "tokenizer_cases.json"),
+                              "tokenizer_cases.json");
   ASSERT_GE(file["cases"].size(), 43u);
   for (const auto& test : file["cases"]) {
     const std::string text = test["text"];
@@ -26,7 +27,8 @@ TEST(Tokenizer, EncodesAndDecodesAsTheReferenceDoes) {
     const auto ids = test["ids"].get<std::vector<int32_t>>();
     EXPECT_EQ(Shipped().Encode(text), ids);
     EXPECT_EQ(ReplaceInvalidUtf8(Shipped().Decode(ids)), test["decoded"].get<std::string>());
-    EXPECT_EQ(ReplaceInvalidUtf8(Shipped().Decode(ids, true)), test["decoded_skip_special"].get<std::string>());
+    EXPECT_EQ(ReplaceInvalidUtf8(Shipped().Decode(ids, true)),
+              test["decoded_skip_special"].get<std::string>());
   }
 }
 
@@ -35,7 +37,8 @@ TEST(Tokenizer, AnyBytesComeBackUnchanged) {
   for (int round = 0; round < 300; ++round) {
     std::string text;
     const size_t length = random() % 60;
-    for (size_t i = 0; i < length; ++i) text += static_cast<char>(random() % (round % 2 ? 256 : 128));
+    for (size_t i = 0; i < length; ++i)
+      text += static_cast<char>(random() % (round % 2 ? 256 : 128));
     EXPECT_EQ(Shipped().Decode(Shipped().Encode(text, SpecialTokens::kAsText)), text);
   }
 }
@@ -63,7 +66,10 @@ TEST(Tokenizer, StreamNeverSplitsACharacterAndEqualsTheWhole) {
 }
 
 TEST(Tokenizer, StreamReplacesWhatNeverBecomesACharacter) {
-  const std::vector<int32_t> ids = Shipped().Encode("\xE4\xBD" "A\xFF", SpecialTokens::kAsText);
+  const std::vector<int32_t> ids = Shipped().Encode(
+      "\xE4\xBD"
+      "A\xFF",
+      SpecialTokens::kAsText);
   Tokenizer::Stream stream(Shipped());
   std::string joined;
   for (int32_t id : ids) joined += stream.Push(id);
@@ -86,7 +92,8 @@ TEST(Tokenizer, KnowsItsStartAndEndTokens) {
 }
 
 TEST(Tokenizer, LongRunsOfOneCharacterStayFast) {
-  for (const std::string& unit : {std::string("a"), std::string(" "), std::string("\U0001f600"), std::string("\n")}) {
+  for (const std::string& unit :
+       {std::string("a"), std::string(" "), std::string("\U0001f600"), std::string("\n")}) {
     std::string text;
     while (text.size() < 300000) text += unit;
     EXPECT_EQ(Shipped().Decode(Shipped().Encode(text)), text);
@@ -99,7 +106,8 @@ std::string TinyTokenizer(const std::string& pre_tokenizer, const std::string& e
   nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
   int id = 0;
   for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    const bool printable =
+        (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
     static int next;
     if (byte == 0) next = 256;
     const int point = printable ? byte : next++;
@@ -115,11 +123,13 @@ std::string TinyTokenizer(const std::string& pre_tokenizer, const std::string& e
   vocabulary["lo"] = id++;
   vocabulary["low"] = id++;
   return R"({"added_tokens":[{"id":300,"content":"<s>","special":true},{"id":301,"content":"<word>","single_word":true},)"
-         R"({"id":302,"content":"<strip>","lstrip":true,"rstrip":true}],"pre_tokenizer":)" + pre_tokenizer +
-         R"(,"model":{"type":"BPE","vocab":)" + vocabulary.dump() + R"(,"merges":)" + merges + "}" + extra_fields + "}";
+         R"({"id":302,"content":"<strip>","lstrip":true,"rstrip":true}],"pre_tokenizer":)" +
+         pre_tokenizer + R"(,"model":{"type":"BPE","vocab":)" + vocabulary.dump() +
+         R"(,"merges":)" + merges + "}" + extra_fields + "}";
 }
 
-Tokenizer Tiny(const std::string& pre_tokenizer, const std::string& extra = "", const std::string& config = "") {
+Tokenizer Tiny(const std::string& pre_tokenizer, const std::string& extra = "",
+               const std::string& config = "") {
   return Tokenizer::FromJson(TinyTokenizer(pre_tokenizer, extra), config, "tiny.json");
 }
 
@@ -127,15 +137,18 @@ TEST(Tokenizer, MergesInRankOrderInsidePiecesOnly) {
   const Tokenizer whole = Tiny("null");
   EXPECT_EQ(whole.Encode("low").size(), 1u);
   EXPECT_EQ(whole.Encode("lowlo").size(), 2u);
-  const Tokenizer split = Tiny(R"({"type":"Split","pattern":{"String":"o"},"behavior":"Isolated"})");
+  const Tokenizer split =
+      Tiny(R"({"type":"Split","pattern":{"String":"o"},"behavior":"Isolated"})");
   EXPECT_EQ(split.Encode("low").size(), 3u);  // l | o | w
 }
 
 TEST(PreTokenizer, SplitBehavioursCutAsNamed) {
   using Pieces = std::vector<std::string>;
   const auto pieces = [](const std::string& behaviour, bool invert = false) {
-    const auto section = ParseJson(R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"-"},"behavior":")" +
-                                       behaviour + R"(","invert":)" + (invert ? "true" : "false") + "}]}", "test");
+    const auto section = ParseJson(
+        R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"-"},"behavior":")" +
+            behaviour + R"(","invert":)" + (invert ? "true" : "false") + "}]}",
+        "test");
     return PreTokenizer(&section, "test").Split("lo--w");
   };
   EXPECT_EQ(pieces("Isolated"), (Pieces{"lo", "-", "-", "w"}));
@@ -154,19 +167,23 @@ TEST(PreTokenizer, DigitsAndByteLevelCutAsNamed) {
   };
   EXPECT_EQ(split(R"({"type":"Digits","individual_digits":true})", "a12"), (Pieces{"a", "1", "2"}));
   EXPECT_EQ(split(R"({"type":"Digits"})", "a12"), (Pieces{"a", "12"}));
-  EXPECT_EQ(split(R"({"type":"ByteLevel","add_prefix_space":true})", "it's 42"), (Pieces{" it", "'s", " 42"}));
-  EXPECT_EQ(split(R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})", "it's 42"), (Pieces{"it's 42"}));
+  EXPECT_EQ(split(R"({"type":"ByteLevel","add_prefix_space":true})", "it's 42"),
+            (Pieces{" it", "'s", " 42"}));
+  EXPECT_EQ(split(R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})", "it's 42"),
+            (Pieces{"it's 42"}));
 }
 
 TEST(Tokenizer, AddedTokensHonourStripAndSingleWord) {
   const Tokenizer tokenizer = Tiny("null");
-  EXPECT_EQ(tokenizer.Encode("a  <strip>  b"), (std::vector<int32_t>{tokenizer.Encode("a")[0], 302, tokenizer.Encode("b")[0]}));
+  EXPECT_EQ(tokenizer.Encode("a  <strip>  b"),
+            (std::vector<int32_t>{tokenizer.Encode("a")[0], 302, tokenizer.Encode("b")[0]}));
   EXPECT_EQ(tokenizer.Encode("a <word> b")[2], 301);
   EXPECT_EQ(tokenizer.Encode("a<word>b").size(), 8u);
 }
 
 TEST(Tokenizer, TemplateProcessingNamesTheStartToken) {
-  const Tokenizer tokenizer = Tiny("null",
+  const Tokenizer tokenizer = Tiny(
+      "null",
       R"(,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A"}}]})");
   EXPECT_EQ(tokenizer.bos(), 300);
   EXPECT_TRUE(tokenizer.adds_bos());
@@ -189,7 +206,8 @@ TEST(Tokenizer, RefusesByNameWhatItCannotDo) {
   ExpectRefused(R"({"model":{"type":"WordPiece"}})", "WordPiece");
   ExpectRefused(R"({"normalizer":{"type":"NFC"},"model":{}})", "normalizer");
   ExpectRefused(TinyTokenizer(R"({"type":"Metaspace"})"), "Metaspace");
-  ExpectRefused(TinyTokenizer(R"({"type":"Split","pattern":{"Regex":"(unclosed"}})"), "split pattern");
+  ExpectRefused(TinyTokenizer(R"({"type":"Split","pattern":{"Regex":"(unclosed"}})"),
+                "split pattern");
   ExpectRefused(TinyTokenizer("null", "", R"(["l q","lo w"])"), "merge 0");
   ExpectRefused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})", "byte tokens");
 }

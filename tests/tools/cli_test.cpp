@@ -17,7 +17,8 @@
 namespace strata {
 namespace {
 
-const std::filesystem::path kModel = std::filesystem::path(STRATA_SOURCE_DIR) / "models" / "tiny-glm-dsa";
+const std::filesystem::path kModel =
+    std::filesystem::path(STRATA_SOURCE_DIR) / "models" / "tiny-glm-dsa";
 const std::filesystem::path kGolden = std::filesystem::path(STRATA_SOURCE_DIR) / "tests" / "golden";
 
 struct Result {
@@ -36,9 +37,12 @@ class Cli : public ::testing::Test {
   // Runs `strata ARGUMENTS` through the shell.
   Result Run(const std::string& arguments, const std::string& input = "/dev/null") {
     const std::string program = std::string(STRATA_BINARY_DIR) + "/tools/strata";
-    const std::string command = "'" + program + "' " + arguments + " <'" + input + "' >'" + (folder_ / "out").string() + "' 2>'" + (folder_ / "err").string() + "'";
+    const std::string command = "'" + program + "' " + arguments + " <'" + input + "' >'" +
+                                (folder_ / "out").string() + "' 2>'" + (folder_ / "err").string() +
+                                "'";
     const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Read("out"), Read("err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Read("out"),
+            Read("err")};
   }
   std::string Read(const std::string& name) {
     std::ifstream stream(folder_ / name, std::ios::binary);
@@ -52,7 +56,8 @@ class Cli : public ::testing::Test {
   std::filesystem::path LinkedModel() {
     const std::filesystem::path copy = folder_ / "model";
     std::filesystem::create_directory(copy);
-    for (const auto& entry : std::filesystem::directory_iterator(kModel)) std::filesystem::create_symlink(entry.path(), copy / entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(kModel))
+      std::filesystem::create_symlink(entry.path(), copy / entry.path().filename());
     return copy;
   }
   void Replace(const std::filesystem::path& file, const std::string& text) {
@@ -64,7 +69,8 @@ class Cli : public ::testing::Test {
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    for (const std::string& word : words) EXPECT_NE(result.err.find(word), std::string::npos) << word << " not in: " << result.err;
+    for (const std::string& word : words)
+      EXPECT_NE(result.err.find(word), std::string::npos) << word << " not in: " << result.err;
   }
 
   std::filesystem::path folder_;
@@ -74,7 +80,9 @@ TEST_F(Cli, TheAnswerAloneGoesToStdout) {
   const Result result = Run("--prompt 'Who are you?' --temp 0");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.err, "");
-  EXPECT_EQ(result.out, "I am a very small language model with sparse attention. I can continue technical prose, define words, describe programs and look up facts in a long text.\n");
+  EXPECT_EQ(result.out,
+            "I am a very small language model with sparse attention. I can continue technical "
+            "prose, define words, describe programs and look up facts in a long text.\n");
 }
 
 TEST_F(Cli, PromptsComeFromFlagsFilesAndStdin) {
@@ -85,10 +93,14 @@ TEST_F(Cli, PromptsComeFromFlagsFilesAndStdin) {
 }
 
 TEST_F(Cli, FindsAFactInALongTextAndShowsWhereItLooked) {
-  const std::string text = (std::filesystem::path(STRATA_SOURCE_DIR) / "tools" / "examples" / "long.txt").string();
-  const Result result = Run("--file '" + text + "' --prompt 'What is the access code for Silver Falcon?' --temp 0 --timings --trace-selection");
+  const std::string text =
+      (std::filesystem::path(STRATA_SOURCE_DIR) / "tools" / "examples" / "long.txt").string();
+  const Result result = Run("--file '" + text +
+                            "' --prompt 'What is the access code for Silver Falcon?' --temp 0 "
+                            "--timings --trace-selection");
   EXPECT_EQ(result.out, "The access code for Silver Falcon is 48213.\n");
-  for (const char* word : {"prefill", "decode", "scan", "select", "attend", "rest", "layer  0", "margin at the boundary", "ties"}) {
+  for (const char* word : {"prefill", "decode", "scan", "select", "attend", "rest", "layer  0",
+                           "margin at the boundary", "ties"}) {
     EXPECT_NE(result.err.find(word), std::string::npos) << word;
   }
 }
@@ -100,8 +112,11 @@ TEST_F(Cli, JsonHoldsTextUsageAndTimingsThatSum) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 5);
   EXPECT_EQ(json["usage"]["prompt_tokens"], 11);
   const auto& decode = json["timings"]["decode"];
-  const double parts = decode["scan_seconds"].get<double>() + decode["select_seconds"].get<double>() + decode["attend_seconds"].get<double>() + decode["rest_seconds"].get<double>();
-  EXPECT_NEAR(parts, decode["seconds"].get<double>(), 0.05 * decode["seconds"].get<double>() + 1e-9);
+  const double parts =
+      decode["scan_seconds"].get<double>() + decode["select_seconds"].get<double>() +
+      decode["attend_seconds"].get<double>() + decode["rest_seconds"].get<double>();
+  EXPECT_NEAR(parts, decode["seconds"].get<double>(),
+              0.05 * decode["seconds"].get<double>() + 1e-9);
 }
 
 TEST_F(Cli, SamplingIsReproducibleBySeed) {
@@ -115,9 +130,11 @@ TEST_F(Cli, LogitsFilesHoldWhatTheReferenceSays) {
   const Checkpoint golden = Checkpoint::OpenFile(kGolden / "glm_moe_dsa" / "golden.safetensors");
   const TensorRef& ids = *golden.Find("input_ids");
   std::string list;
-  for (int i = 0; i < 20; ++i) list += std::to_string(reinterpret_cast<const int32_t*>(ids.data)[i]) + " ";
+  for (int i = 0; i < 20; ++i)
+    list += std::to_string(reinterpret_cast<const int32_t*>(ids.data)[i]) + " ";
   const std::string out = (folder_ / "logits.safetensors").string();
-  const Result result = Run("logits --model '" + (kGolden / "glm_moe_dsa").string() + "' --ids-file '" + Write("ids", list) + "' --out '" + out + "'");
+  const Result result = Run("logits --model '" + (kGolden / "glm_moe_dsa").string() +
+                            "' --ids-file '" + Write("ids", list) + "' --out '" + out + "'");
   // The fixture has no tokenizer: that is said, by name.
   ExpectFailure(result, 1, {"tokenizer.json does not exist"});
   const Result shipped = Run("logits --ids 0,5,17,3 --out '" + out + "'");
@@ -127,7 +144,8 @@ TEST_F(Cli, LogitsFilesHoldWhatTheReferenceSays) {
   EXPECT_EQ(file.Find("topk.0")->shape, (std::vector<int64_t>{4, 256}));
   EXPECT_EQ(file.Find("topk.2"), nullptr);  // a shared layer selects nothing itself
   const int32_t* selected = reinterpret_cast<const int32_t*>(file.Find("topk.5")->data);
-  EXPECT_EQ(std::vector<int32_t>(selected + 3 * 256, selected + 3 * 256 + 5), (std::vector<int32_t>{0, 1, 2, 3, -1}));
+  EXPECT_EQ(std::vector<int32_t>(selected + 3 * 256, selected + 3 * 256 + 5),
+            (std::vector<int32_t>{0, 1, 2, 3, -1}));
 }
 
 TEST_F(Cli, PlanPrintsEveryPartAndTheLargestContext) {
@@ -135,15 +153,19 @@ TEST_F(Cli, PlanPrintsEveryPartAndTheLargestContext) {
   EXPECT_EQ(json["context"], 8192);
   EXPECT_EQ(json["latent_cache_bytes"], 8192 * 1152 * 6);
   EXPECT_EQ(json["index_key_cache_bytes"], 8192 * 256 * 4);
-  EXPECT_EQ(json["total_bytes"].get<int64_t>(), json["weight_bytes"].get<int64_t>() + json["latent_cache_bytes"].get<int64_t>() + json["index_key_cache_bytes"].get<int64_t>() +
-                                                    json["activation_bytes"].get<int64_t>() + json["score_scratch_bytes"].get<int64_t>() + json["step_input_bytes"].get<int64_t>());
+  EXPECT_EQ(
+      json["total_bytes"].get<int64_t>(),
+      json["weight_bytes"].get<int64_t>() + json["latent_cache_bytes"].get<int64_t>() +
+          json["index_key_cache_bytes"].get<int64_t>() + json["activation_bytes"].get<int64_t>() +
+          json["score_scratch_bytes"].get<int64_t>() + json["step_input_bytes"].get<int64_t>());
   EXPECT_NE(Run("plan --context 8K").out.find("largest context that fits"), std::string::npos);
 }
 
 TEST_F(Cli, HelpIsGroupedAndVersionNamesTheKernels) {
   const Result help = Run("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* word : {"Model:", "Prompt:", "Sampling", "Output:", "--kv", "--trace-selection", "STRATA_TOPK_SPLIT", "logits", "plan"}) {
+  for (const char* word : {"Model:", "Prompt:", "Sampling", "Output:", "--kv", "--trace-selection",
+                           "STRATA_TOPK_SPLIT", "logits", "plan"}) {
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   }
   const Result version = Run("--version --verbose");
@@ -183,17 +205,22 @@ TEST_F(Cli, SwitchesTakeZeroOrOne) {
 TEST_F(Cli, PromptsThatDoNotFitAreRefusedWithBothNumbers) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "word ";
-  ExpectFailure(Run("--max-context 300 --file '" + Write("long", text) + "'"), 1, {"the prompt has", "tokens", "300"});
+  ExpectFailure(Run("--max-context 300 --file '" + Write("long", text) + "'"), 1,
+                {"the prompt has", "tokens", "300"});
 }
 
 TEST_F(Cli, BytesThatAreNoTextAreReadAndAnswered) {
-  const Result result = Run("--raw -n 3 --temp 0 --file '" + Write("bytes", std::string("\xff\xfe\x00 caf\xc3", 10)) + "'");
+  const Result result = Run("--raw -n 3 --temp 0 --file '" +
+                            Write("bytes", std::string("\xff\xfe\x00 caf\xc3", 10)) + "'");
   EXPECT_EQ(result.code, 0) << result.err;
 }
 
 TEST_F(Cli, StretchedPositionsStillFindTheFact) {
-  const std::string text = (std::filesystem::path(STRATA_SOURCE_DIR) / "tools" / "examples" / "long.txt").string();
-  const Result result = Run("--rope-scaling yarn --rope-scale 2 --max-context 200K --file '" + text + "' --prompt 'What is the access code for Silver Falcon?' --temp 0 -n 30");
+  const std::string text =
+      (std::filesystem::path(STRATA_SOURCE_DIR) / "tools" / "examples" / "long.txt").string();
+  const Result result =
+      Run("--rope-scaling yarn --rope-scale 2 --max-context 200K --file '" + text +
+          "' --prompt 'What is the access code for Silver Falcon?' --temp 0 -n 30");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("Silver Falcon"), std::string::npos);
 }
@@ -218,11 +245,13 @@ TEST_F(Cli, DamagedModelsAreNamed) {
   ExpectFailure(Run(flags), 1, {"model-00002-of-00002.safetensors", "not in"});
   std::string poisoned = shard;
   const size_t data = 8 + static_cast<size_t>(*reinterpret_cast<const uint64_t*>(poisoned.data()));
-  for (size_t i = data + (data % 2); i + 1 < poisoned.size(); i += 2) poisoned[i] = '\xc0', poisoned[i + 1] = '\x7f';
+  for (size_t i = data + (data % 2); i + 1 < poisoned.size(); i += 2)
+    poisoned[i] = '\xc0', poisoned[i + 1] = '\x7f';
   Replace(model / "model-00002-of-00002.safetensors", poisoned);
   ExpectFailure(Run(flags), 1, {"not numbers"});
   std::filesystem::remove(model / "model-00002-of-00002.safetensors");
-  std::filesystem::create_symlink(kModel / "model-00002-of-00002.safetensors", model / "model-00002-of-00002.safetensors");
+  std::filesystem::create_symlink(kModel / "model-00002-of-00002.safetensors",
+                                  model / "model-00002-of-00002.safetensors");
 
   Replace(model / "tokenizer.json", "{\"model\": {\"type\": \"WordPiece\"}}");
   ExpectFailure(Run(flags), 1, {"tokenizer.json", "WordPiece"});

@@ -8,7 +8,8 @@ namespace strata::cpu::STRATA_ISA_NAMESPACE {
 
 namespace {
 
-// Weights are converted to fp32 once for this many rows; the rows' inputs stay in the nearest caches meanwhile.
+// Weights are converted to fp32 once for this many rows; the rows' inputs stay in the nearest
+// caches meanwhile.
 constexpr int64_t kRowBlock = 64;
 // Inputs of a product up to this width have their weight rows converted into a panel on the stack.
 constexpr int64_t kPanelWidth = 8192;
@@ -37,7 +38,8 @@ STRATA_LANES_INLINE void ConvertRow(const LinearArgs& args, int64_t out, float* 
   int64_t i = 0;
   for (; i + kLanes <= args.in; i += kLanes) Store(panel + i, LoadWeights(args, out, i));
   if (i < args.in) {
-    for (int64_t l = 0; l < kLanes; ++l) panel[i + l] = i + l < args.in ? WeightAt(args, out, i + l) : 0.0f;
+    for (int64_t l = 0; l < kLanes; ++l)
+      panel[i + l] = i + l < args.in ? WeightAt(args, out, i + l) : 0.0f;
   }
 }
 
@@ -68,7 +70,8 @@ void LinearRow(const LinearArgs& args, int64_t row, int64_t begin, int64_t end) 
       float inputs[kLanes], weights[kLanes];
       CopyPadded(inputs, x + i, args.in - i);
       for (int64_t o = 0; o < count; ++o) {
-        for (int64_t l = 0; l < kLanes; ++l) weights[l] = i + l < args.in ? WeightAt(args, out + o, i + l) : 0.0f;
+        for (int64_t l = 0; l < kLanes; ++l)
+          weights[l] = i + l < args.in ? WeightAt(args, out + o, i + l) : 0.0f;
         sums[o] += Load(weights) * Load(inputs);
       }
     }
@@ -81,9 +84,10 @@ void LinearRow(const LinearArgs& args, int64_t row, int64_t begin, int64_t end) 
   }
 }
 
-// Rows [begin, end) against four outputs whose weights are in `panel` (each `stride` floats, zero-padded).
-void LinearPanel(const LinearArgs& args, int64_t begin, int64_t end, int64_t out, int64_t outs, const float* panel,
-                 int64_t stride) {
+// Rows [begin, end) against four outputs whose weights are in `panel` (each `stride` floats,
+// zero-padded).
+void LinearPanel(const LinearArgs& args, int64_t begin, int64_t end, int64_t out, int64_t outs,
+                 const float* panel, int64_t stride) {
   for (int64_t row = begin; row < end; row += 4) {
     const int64_t rows = end - row < 4 ? end - row : 4;
     const float* x[4];
@@ -103,7 +107,8 @@ void LinearPanel(const LinearArgs& args, int64_t begin, int64_t end, int64_t out
   }
 }
 
-void LinearLoop(const LinearArgs& args, int64_t row_begin, int64_t row_end, int64_t out_begin, int64_t out_end) {
+void LinearLoop(const LinearArgs& args, int64_t row_begin, int64_t row_end, int64_t out_begin,
+                int64_t out_end) {
   if (row_end - row_begin < 3 || args.in > kPanelWidth) {
     for (int64_t row = row_begin; row < row_end; ++row) LinearRow(args, row, out_begin, out_end);
     return;
@@ -126,7 +131,8 @@ void RmsNormLoop(const float* x, const float* weight, float epsilon, float* y, i
   for (int64_t i = 0; i < width; ++i) y[i] = weight[i] * (x[i] * factor);
 }
 
-void LayerNormLoop(const float* x, const float* weight, const float* bias, float epsilon, float* y, int64_t width) {
+void LayerNormLoop(const float* x, const float* weight, const float* bias, float epsilon, float* y,
+                   int64_t width) {
   F32x16 sums = {};
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) sums += Load(x + i);
@@ -151,9 +157,11 @@ void LayerNormLoop(const float* x, const float* weight, const float* bias, float
   for (i = 0; i < width; ++i) y[i] = (x[i] - mean) * factor * weight[i] + bias[i];
 }
 
-// Applies `body` to runs of sixteen values; the last run is padded with zeros, of which nothing is stored.
+// Applies `body` to runs of sixteen values; the last run is padded with zeros, of which nothing is
+// stored.
 template <class Body>
-STRATA_LANES_INLINE void ForLanes(const float* a, const float* b, float* y, int64_t width, const Body& body) {
+STRATA_LANES_INLINE void ForLanes(const float* a, const float* b, float* y, int64_t width,
+                                  const Body& body) {
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) Store(y + i, body(Load(a + i), Load(b + i)));
   if (i < width) {
@@ -166,23 +174,26 @@ STRATA_LANES_INLINE void ForLanes(const float* a, const float* b, float* y, int6
 }
 
 void SiluMulLoop(const float* gate, const float* up, float limit, float* y, int64_t width) {
-  ForLanes(gate, up, y, width, [limit](F32x16 g, F32x16 u) __attribute__((always_inline)) {
-    if (limit > 0.0f) {
-      const F32x16 high = Splat(limit), low = Splat(-limit);
-      g = g > high ? high : g;
-      u = u > high ? high : u;
-      u = u < low ? low : u;
-    }
-    return g / (1.0f + Exp(-g)) * u;
-  });
+  ForLanes(
+      gate, up, y, width, [limit](F32x16 g, F32x16 u) __attribute__((always_inline)) {
+        if (limit > 0.0f) {
+          const F32x16 high = Splat(limit), low = Splat(-limit);
+          g = g > high ? high : g;
+          u = u > high ? high : u;
+          u = u < low ? low : u;
+        }
+        return g / (1.0f + Exp(-g)) * u;
+      });
 }
 
 void SigmoidLoop(const float* x, float* y, int64_t width) {
-  ForLanes(x, x, y, width, [](F32x16 v, F32x16) __attribute__((always_inline)) { return Sigmoid(v); });
+  ForLanes(
+      x, x, y, width, [](F32x16 v, F32x16) __attribute__((always_inline)) { return Sigmoid(v); });
 }
 
 void ExpLoop(const float* x, float* y, int64_t width) {
-  ForLanes(x, x, y, width, [](F32x16 v, F32x16) __attribute__((always_inline)) { return Exp(v); });
+  ForLanes(
+      x, x, y, width, [](F32x16 v, F32x16) __attribute__((always_inline)) { return Exp(v); });
 }
 
 void AddScaledLoop(const float* x, float factor, float* y, int64_t width) {
@@ -191,7 +202,7 @@ void AddScaledLoop(const float* x, float factor, float* y, int64_t width) {
 
 }  // namespace
 
-extern const DenseLoops kDenseLoops = {LinearLoop, RmsNormLoop, LayerNormLoop, SiluMulLoop,
-                                       SigmoidLoop, ExpLoop,    AddScaledLoop};
+extern const DenseLoops kDenseLoops = {LinearLoop,  RmsNormLoop, LayerNormLoop, SiluMulLoop,
+                                       SigmoidLoop, ExpLoop,     AddScaledLoop};
 
 }  // namespace strata::cpu::STRATA_ISA_NAMESPACE

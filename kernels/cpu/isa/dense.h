@@ -24,9 +24,11 @@ struct LinearArgs {
 
 struct DenseLoops {
   // Rows [row_begin, row_end) times outputs [out_begin, out_end).
-  void (*linear)(const LinearArgs& args, int64_t row_begin, int64_t row_end, int64_t out_begin, int64_t out_end);
+  void (*linear)(const LinearArgs& args, int64_t row_begin, int64_t row_end, int64_t out_begin,
+                 int64_t out_end);
   void (*rms_norm)(const float* x, const float* weight, float epsilon, float* y, int64_t width);
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, float* y, int64_t width);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon,
+                     float* y, int64_t width);
   // limit 0: no clamp.
   void (*silu_mul)(const float* gate, const float* up, float limit, float* y, int64_t width);
   void (*sigmoid)(const float* x, float* y, int64_t width);
@@ -35,9 +37,15 @@ struct DenseLoops {
   void (*add_scaled)(const float* x, float factor, float* y, int64_t width);
 };
 
-namespace baseline { extern const DenseLoops kDenseLoops; }
-namespace avx2 { extern const DenseLoops kDenseLoops; }
-namespace avx512 { extern const DenseLoops kDenseLoops; }
+namespace baseline {
+extern const DenseLoops kDenseLoops;
+}
+namespace avx2 {
+extern const DenseLoops kDenseLoops;
+}
+namespace avx512 {
+extern const DenseLoops kDenseLoops;
+}
 
 // The table of ChosenIsa().
 const DenseLoops& ChosenDenseLoops();
