@@ -1,4 +1,5 @@
-// Any bytes as a chat template over a small conversation: the result is text or an Error, in bounded time and memory.
+// Any bytes as a chat template over a small conversation: the result is text or an Error, in
+// bounded time and memory.
 #include <cstddef>
 #include <cstdint>
 #include <string>
