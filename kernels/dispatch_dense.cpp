@@ -1,6 +1,8 @@
 // The one place that checks the dense ops' shapes and picks their implementation.
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
 #include "kernels/moe.h"
@@ -22,19 +24,37 @@ void NeedCpu(const char* op, Stream stream) {
 void MatchMatrix(const char* op, const char* name, const Matrix& w, Dim* rows, Dim* cols) {
   const int64_t shape[2] = {w.rows, w.cols};
   MatchShape(op, name, shape, {rows, cols});
-  if (w.dtype == DType::kFp8E4M3 && w.scales == nullptr) {
-    Fail(ErrorCode::kShape, fmt::format("{}: {} is fp8 but has no block scales", op, name));
-  }
   if (w.dtype != DType::kF32 && w.dtype != DType::kBf16 && w.dtype != DType::kFp8E4M3) {
-    Fail(ErrorCode::kShape, fmt::format("{}: {} is {}, weights are fp32, bf16 or fp8", op, name, DTypeName(w.dtype)));
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: {} is {}, weights are fp32, bf16 or fp8", op, name, DTypeName(w.dtype)));
+  }
+  if (w.rows > 1 && w.row_stride < w.cols) {
+    Fail(ErrorCode::kShape, fmt::format("{}: {} has a row_stride of {}, its rows hold {}", op, name,
+                                        w.row_stride, w.cols));
+  }
+  if (w.dtype != DType::kFp8E4M3) return;
+  if (w.scales == nullptr)
+    Fail(ErrorCode::kShape, fmt::format("{}: {} is fp8 but has no block scales", op, name));
+  const int64_t blocks = (w.cols + kWeightScaleBlock - 1) / kWeightScaleBlock;
+  if (w.rows > kWeightScaleBlock && w.scale_stride < blocks) {
+    Fail(ErrorCode::kShape, fmt::format("{}: {} has a scale_stride of {}, a row holds {} blocks",
+                                        op, name, w.scale_stride, blocks));
   }
 }
 
-template <class V>
-void NeedContiguousRows(const char* op, const char* name, const V& view, int last) {
-  if (view.stride[last] != 1 && view.shape[last] > 1) {
-    Fail(ErrorCode::kShape, fmt::format("{}: the last dimension of {} has stride {}, 1 is needed", op, name,
-                                        view.stride[last]));
+// The loops walk the last dimension with plain pointers.
+template <class T, int R>
+void NeedContiguous(const char* op, const char* name, const View<T, R>& view) {
+  if (view.stride[R - 1] != 1 && view.shape[R - 1] > 1) {
+    Fail(ErrorCode::kShape, fmt::format("{}: the last dimension of {} has stride {}, 1 is needed",
+                                        op, name, view.stride[R - 1]));
+  }
+}
+
+void NeedWorkspace(const char* op, const View<std::byte, 1>& workspace, size_t needed) {
+  if (static_cast<size_t>(workspace.dim(0)) < needed) {
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: workspace of {} bytes, {} are needed", op, workspace.dim(0), needed));
   }
 }
 
@@ -45,8 +65,8 @@ void Run(const Linear& op, Stream stream) {
   Match("Linear", "x", op.x, {&rows, &in});
   Match("Linear", "y", op.y, {&rows, &out});
   MatchMatrix("Linear", "w", op.w, &out, &in);
-  NeedContiguousRows("Linear", "x", op.x, 1);
-  NeedContiguousRows("Linear", "y", op.y, 1);
+  NeedContiguous("Linear", "x", op.x);
+  NeedContiguous("Linear", "y", op.y);
   NeedCpu("Linear", stream);
   if (op.y.empty()) return;
   cpu::Run(op, stream);
@@ -57,9 +77,10 @@ void Run(const BatchedLinear& op, Stream stream) {
   Match("BatchedLinear", "x", op.x, {&batch, &rows, &in});
   Match("BatchedLinear", "y", op.y, {&batch, &rows, &out});
   MatchMatrix("BatchedLinear", "w", op.w, &out, &in);
-  if (op.w.dtype == DType::kFp8E4M3) Fail(ErrorCode::kShape, "BatchedLinear: w is fp8, fp32 and bf16 are served");
-  NeedContiguousRows("BatchedLinear", "x", op.x, 2);
-  NeedContiguousRows("BatchedLinear", "y", op.y, 2);
+  if (op.w.dtype == DType::kFp8E4M3)
+    Fail(ErrorCode::kShape, "BatchedLinear: w is fp8, fp32 and bf16 are served");
+  NeedContiguous("BatchedLinear", "x", op.x);
+  NeedContiguous("BatchedLinear", "y", op.y);
   NeedCpu("BatchedLinear", stream);
   if (op.y.empty()) return;
   cpu::Run(op, stream);
@@ -70,6 +91,9 @@ void Run(const RmsNorm& op, Stream stream) {
   Match("RmsNorm", "x", op.x, {&rows, &width});
   Match("RmsNorm", "weight", op.weight, {&width});
   Match("RmsNorm", "y", op.y, {&rows, &width});
+  NeedContiguous("RmsNorm", "x", op.x);
+  NeedContiguous("RmsNorm", "weight", op.weight);
+  NeedContiguous("RmsNorm", "y", op.y);
   NeedCpu("RmsNorm", stream);
   if (op.y.empty()) return;
   cpu::Run(op, stream);
@@ -81,6 +105,10 @@ void Run(const LayerNorm& op, Stream stream) {
   Match("LayerNorm", "weight", op.weight, {&width});
   Match("LayerNorm", "bias", op.bias, {&width});
   Match("LayerNorm", "y", op.y, {&rows, &width});
+  NeedContiguous("LayerNorm", "x", op.x);
+  NeedContiguous("LayerNorm", "weight", op.weight);
+  NeedContiguous("LayerNorm", "bias", op.bias);
+  NeedContiguous("LayerNorm", "y", op.y);
   NeedCpu("LayerNorm", stream);
   if (op.y.empty()) return;
   cpu::Run(op, stream);
@@ -101,7 +129,9 @@ void Run(const Rope& op, Stream stream) {
   Match("Rope", "cosines", op.cosines, {&rows, &half});
   Match("Rope", "sines", op.sines, {&rows, &half});
   Match("Rope", "x", op.x, {&rows, &heads, &width});
-  NeedContiguousRows("Rope", "x", op.x, 2);
+  NeedContiguous("Rope", "x", op.x);
+  NeedContiguous("Rope", "cosines", op.cosines);
+  NeedContiguous("Rope", "sines", op.sines);
   NeedCpu("Rope", stream);
   if (op.x.empty()) return;
   cpu::Run(op, stream);
@@ -112,7 +142,9 @@ void Run(const EmbedRows& op, Stream stream) {
   Match("EmbedRows", "ids", op.ids, {&rows});
   Match("EmbedRows", "y", op.y, {&rows, &width});
   MatchMatrix("EmbedRows", "table", op.table, &vocabulary, &width);
-  if (op.table.dtype == DType::kFp8E4M3) Fail(ErrorCode::kShape, "EmbedRows: the table is fp8, fp32 and bf16 are served");
+  if (op.table.dtype == DType::kFp8E4M3)
+    Fail(ErrorCode::kShape, "EmbedRows: the table is fp8, fp32 and bf16 are served");
+  NeedContiguous("EmbedRows", "y", op.y);
   NeedCpu("EmbedRows", stream);
   cpu::Run(op, stream);
 }
@@ -122,6 +154,9 @@ void Run(const SiluMul& op, Stream stream) {
   Match("SiluMul", "gate", op.gate, {&rows, &width});
   Match("SiluMul", "up", op.up, {&rows, &width});
   Match("SiluMul", "y", op.y, {&rows, &width});
+  NeedContiguous("SiluMul", "gate", op.gate);
+  NeedContiguous("SiluMul", "up", op.up);
+  NeedContiguous("SiluMul", "y", op.y);
   NeedCpu("SiluMul", stream);
   cpu::Run(op, stream);
 }
@@ -130,6 +165,8 @@ void Run(const AddRows& op, Stream stream) {
   Dim rows{"rows"}, width{"width"};
   Match("AddRows", "x", op.x, {&rows, &width});
   Match("AddRows", "y", op.y, {&rows, &width});
+  NeedContiguous("AddRows", "x", op.x);
+  NeedContiguous("AddRows", "y", op.y);
   NeedCpu("AddRows", stream);
   cpu::Run(op, stream);
 }
@@ -144,9 +181,11 @@ void Run(const RouteExperts& op, Stream stream) {
       experts.value % op.groups != 0 || op.kept_groups < 1 || op.kept_groups > op.groups ||
       top_k.value > experts.value / op.groups * op.kept_groups) {
     Fail(ErrorCode::kShape,
-         fmt::format("RouteExperts: top {} of {} experts in {} groups, {} kept, is not possible (at most {} experts)",
+         fmt::format("RouteExperts: top {} of {} experts in {} groups, {} kept, is not possible "
+                     "(at most {} experts)",
                      top_k.value, experts.value, op.groups, op.kept_groups, kMaxRoutedExperts));
   }
+  NeedContiguous("RouteExperts", "logits", op.logits);
   NeedCpu("RouteExperts", stream);
   cpu::Run(op, stream);
 }
@@ -160,6 +199,13 @@ void Run(const MoeExperts& op, Stream stream) {
   Match("MoeExperts", "gate", op.gate, {&experts});
   Match("MoeExperts", "up", op.up, {&experts});
   Match("MoeExperts", "down", op.down, {&experts});
+  if (experts.value < 1 || experts.value > kMaxRoutedExperts || top_k.value > experts.value) {
+    Fail(ErrorCode::kShape,
+         fmt::format("MoeExperts: top {} of {} experts, 1 to {} experts are served", top_k.value,
+                     experts.value, kMaxRoutedExperts));
+  }
+  NeedContiguous("MoeExperts", "x", op.x);
+  NeedContiguous("MoeExperts", "y", op.y);
   NeedCpu("MoeExperts", stream);
   if (op.y.empty()) return;
   for (int64_t e = 0; e < experts.value; ++e) {
@@ -167,11 +213,9 @@ void Run(const MoeExperts& op, Stream stream) {
     MatchMatrix("MoeExperts", "up", op.up(e), &inner, &hidden);
     MatchMatrix("MoeExperts", "down", op.down(e), &hidden, &inner);
   }
-  const size_t needed =
-      MoeExperts::WorkspaceBytes(rows.value, top_k.value, experts.value, hidden.value, inner.value);
-  if (static_cast<size_t>(op.workspace.dim(0)) < needed) {
-    Fail(ErrorCode::kShape, fmt::format("MoeExperts: workspace of {} bytes, {} are needed", op.workspace.dim(0), needed));
-  }
+  NeedWorkspace("MoeExperts", op.workspace,
+                MoeExperts::WorkspaceBytes(rows.value, top_k.value, experts.value, hidden.value,
+                                           inner.value));
   cpu::Run(op, stream);
 }
 
@@ -185,12 +229,16 @@ void Run(const SampleTokens& op, Stream stream) {
   Match("SampleTokens", "uniform", op.uniform, {&rows});
   Match("SampleTokens", "tokens", op.tokens, {&rows});
   Match("SampleTokens", "logprobs", op.logprobs, {&rows});
+  NeedContiguous("SampleTokens", "logits", op.logits);
   NeedCpu("SampleTokens", stream);
-  const size_t needed = SampleTokens::WorkspaceBytes(rows.value, vocabulary.value);
-  if (static_cast<size_t>(op.workspace.dim(0)) < needed) {
+  if (rows.value == 0) return;
+  if (vocabulary.value < 1 || vocabulary.value > std::numeric_limits<int32_t>::max()) {
     Fail(ErrorCode::kShape,
-         fmt::format("SampleTokens: workspace of {} bytes, {} are needed", op.workspace.dim(0), needed));
+         fmt::format("SampleTokens: a vocabulary of {} tokens, 1 to 2^31 - 1 are served",
+                     vocabulary.value));
   }
+  NeedWorkspace("SampleTokens", op.workspace,
+                SampleTokens::WorkspaceBytes(rows.value, vocabulary.value));
   cpu::Run(op, stream);
 }
 

@@ -10,8 +10,9 @@ namespace strata {
 // by temperature, softmax, keep the smallest set of best tokens whose probability reaches top_p,
 // drop tokens below min_p times the best one's probability, renormalise, then take the first token
 // (best first, ties lowest id) at which the running sum exceeds uniform(r). temperature 0 is
-// greedy: the largest logit, lowest id on a tie. NaN never wins. logprobs(r) = log softmax of the
-// row as it came in (temperature 1, nothing dropped) at the chosen token.
+// greedy: the largest logit, lowest id on a tie. A NaN logit counts as -infinity; +infinity is
+// certain. logprobs(r) = log softmax of the row as it came in (temperature 1, nothing dropped) at
+// the chosen token.
 struct SampleTokens {
   View<const float, 2> logits;       // [rows, vocabulary]
   View<const float, 1> temperature;  // [rows], 0 or more

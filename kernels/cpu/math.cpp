@@ -7,10 +7,12 @@ namespace strata::cpu {
 
 namespace {
 
-// pi/2 as three doubles; the first two have trailing zero bits, so their products with a 31-bit quotient are exact.
-constexpr double kHalfPi1 = 1.57079632673412561417e+00;
-constexpr double kHalfPi2 = 6.07710050630396597660e-11;
-constexpr double kHalfPi3 = 2.02226624879595063154e-21;
+// pi/2 as a sum of three doubles. The first two hold 22 bits each, so their products with a
+// quotient of up to 31 bits are exact, and so is what remains of the angle after subtracting them:
+// only the last step rounds.
+constexpr double kHalfPi1 = 0x1.921fb00000000p+0;
+constexpr double kHalfPi2 = 0x1.5110b00000000p-22;
+constexpr double kHalfPi3 = 0x1.18469898cc517p-44;
 constexpr double kTwoOverPi = 0.636619772367581343076;
 
 // Taylor series on [-pi/4, pi/4]; the first term left out is below 1e-17.
@@ -49,10 +51,14 @@ SineCosine SinCos(float angle) {
   const double sine = SinPolynomial(reduced);
   const double cosine = CosPolynomial(reduced);
   switch (static_cast<int64_t>(quotient) & 3) {
-    case 0: return {sine, cosine};
-    case 1: return {cosine, -sine};
-    case 2: return {-sine, -cosine};
-    default: return {-cosine, sine};
+    case 0:
+      return {sine, cosine};
+    case 1:
+      return {cosine, -sine};
+    case 2:
+      return {-sine, -cosine};
+    default:
+      return {-cosine, sine};
   }
 }
 

@@ -3,8 +3,9 @@
 
 namespace strata::cpu {
 
-// Sine and cosine of an fp32 angle of any size met in rotary embeddings (|angle| < 2^31), to well below half an fp32
-// ulp: Cody-Waite reduction by pi/2 in three parts, then Taylor polynomials in double.
+// Sine and cosine of an fp32 angle, |angle| < 2^31: absolute error below 1e-15, so that rounding to
+// fp32 is the only error that counts even where a result is close to zero. Cody-Waite reduction by
+// pi/2 in three parts, then Taylor polynomials in double.
 struct SineCosine {
   double sine;
   double cosine;
