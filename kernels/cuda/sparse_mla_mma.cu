@@ -28,6 +28,7 @@ struct Tiles {
   float row_power[2][kRows];
   float row_log2[kRows];  // log2 of the latent power, -inf where there is no row
   float alpha[kHeads];
+  const std::byte* source[kSplitIds];
 };
 
 __device__ __forceinline__ uint32_t Address(const void* p) {
@@ -98,6 +99,7 @@ __device__ __forceinline__ void FillRow(__half* out, float* latent_power, float*
 }
 
 // Grid: splits, groups of heads, rows.
+template <DType kDType>
 __global__ void __launch_bounds__(kThreads)
     MmaKernel(const __grid_constant__ SparseMla op,
               const __grid_constant__ SplitWorkspace workspace) {
@@ -116,6 +118,8 @@ __global__ void __launch_bounds__(kThreads)
       return real && d < width ? QueryValue(op, row, first_head + h, d) : 0.0f;
     });
   }
+  static_assert(kSplitIds == kThreads);
+  tiles.source[threadIdx.x] = SelectedRow(op, row, int64_t{blockIdx.x} * kSplitIds + threadIdx.x);
   // Scores: warp w has heads 16 (w / 4) .. and rows 8 (w % 4) ..; values: all heads, latents 64 w
   // ...
   const int score_head = (warp >> 2) * 16, score_row = (warp & 3) * 8;
@@ -126,10 +130,11 @@ __global__ void __launch_bounds__(kThreads)
 
   for (int first = 0; first < kSplitIds; first += kRows) {
     __syncthreads();
+#pragma unroll 2
     for (int j = warp; j < kRows; j += kThreads / 32) {
-      const std::byte* source = SelectedRow(op, row, int64_t{blockIdx.x} * kSplitIds + first + j);
+      const std::byte* source = tiles.source[first + j];
       FillRow(tiles.rows[j], &tiles.row_power[0][j], &tiles.row_power[1][j], lane, [&](int d) {
-        return source != nullptr && d < width ? StoredValue(layout, source, d) : 0.0f;
+        return source != nullptr && d < width ? StoredValue<kDType>(layout, source, d) : 0.0f;
       });
       if (lane == 0)
         tiles.row_log2[j] = source != nullptr ? log2f(tiles.row_power[0][j]) : -INFINITY;
@@ -240,13 +245,15 @@ const SparseMlaVariant kSparseMlaMma = {
     },
     [](const SparseMla& op, cudaStream_t stream) {
       const SplitWorkspace workspace = TakeSplitWorkspace(op);
-      CheckCuda(cudaFuncSetAttribute(MmaKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     sizeof(Tiles)),
-                "SparseMla: shared memory size");
       const dim3 grid(static_cast<unsigned>(workspace.splits),
                       static_cast<unsigned>((op.query.dim(1) + kHeads - 1) / kHeads),
                       static_cast<unsigned>(op.query.dim(0)));
-      MmaKernel<<<grid, kThreads, sizeof(Tiles), stream>>>(op, workspace);
+      WithStorageType(op.pages.layout.dtype, [&]<DType kDType>() {
+        CheckCuda(cudaFuncSetAttribute(MmaKernel<kDType>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles)),
+                  "SparseMla: shared memory size");
+        MmaKernel<kDType><<<grid, kThreads, sizeof(Tiles), stream>>>(op, workspace);
+      });
       CheckCuda(cudaGetLastError(), "SparseMla: launch (mma)");
       MergeSplits(op, workspace, stream);
     },

@@ -7,81 +7,126 @@ namespace strata::cuda {
 
 namespace {
 
-constexpr int kWarps = 8;       // heads of a CTA
+constexpr int kWarps = 8;
+constexpr int kWarpHeads = 4;  // heads of a warp: they share what it reads of a row
+constexpr int kHeads = kWarps * kWarpHeads;
 constexpr int kStageRows = 16;  // rows decoded at a time
+constexpr int kRun = 4;         // of which one softmax step takes
 constexpr int kMaxLatent = 512, kMaxRope = 64;
-constexpr int kLatentSteps = kMaxLatent / 32, kRopeSteps = kMaxRope / 32;
+constexpr int kLatentSteps = kMaxLatent / 32, kSteps = (kMaxLatent + kMaxRope) / 32;
+
+// What lane `lane` holds as its value i: latents first, then RoPE values from kMaxLatent on. -1:
+// nothing.
+__device__ __forceinline__ int ValueIndex(const LatentLayout& layout, int lane, int i) {
+  const int at = lane + 32 * i;
+  const int latent = static_cast<int>(layout.latent);
+  if (at < kMaxLatent) return at < latent ? at : -1;
+  return at - kMaxLatent < layout.rope ? latent + at - kMaxLatent : -1;
+}
 
 // Grid: splits, groups of heads, rows.
+template <DType kDType>
 __global__ void __launch_bounds__(kWarps * 32)
     SimpleKernel(const __grid_constant__ SparseMla op,
                  const __grid_constant__ SplitWorkspace workspace) {
   __shared__ float stage[kStageRows][kMaxLatent + kMaxRope];
-  __shared__ bool valid[kStageRows];
+  __shared__ const std::byte* sources[kSplitIds];
+  static_assert(kSplitIds == kWarps * 32);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const int64_t row = blockIdx.z, heads = op.query.dim(1), head = blockIdx.y * kWarps + warp;
+  const int64_t row = blockIdx.z, heads = op.query.dim(1);
+  const int64_t first_head = blockIdx.y * kHeads + warp * kWarpHeads;
   const LatentLayout layout = op.pages.layout;
   const float scale_log2 = op.scale * 1.4426950408889634f;
 
-  float query[kLatentSteps + kRopeSteps], result[kLatentSteps];
+  sources[threadIdx.x] = SelectedRow(op, row, int64_t{blockIdx.x} * kSplitIds + threadIdx.x);
+  float query[kWarpHeads][kSteps], result[kWarpHeads][kLatentSteps];
+  float maximum[kWarpHeads], sum[kWarpHeads];
 #pragma unroll
-  for (int i = 0; i < kLatentSteps + kRopeSteps; ++i) {
-    const int64_t d =
-        i < kLatentSteps ? lane + 32 * i : layout.latent + lane + 32 * (i - kLatentSteps);
-    const bool inside = i < kLatentSteps ? d < layout.latent : d < layout.latent + layout.rope;
-    query[i] = inside && head < heads ? QueryValue(op, row, head, d) : 0.0f;
-    if (i < kLatentSteps) result[i] = 0.0f;
+  for (int h = 0; h < kWarpHeads; ++h) {
+    maximum[h] = -INFINITY, sum[h] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int d = ValueIndex(layout, lane, i);
+      query[h][i] =
+          d >= 0 && first_head + h < heads ? QueryValue(op, row, first_head + h, d) : 0.0f;
+      if (i < kLatentSteps) result[h][i] = 0.0f;
+    }
   }
-  float maximum = -INFINITY, sum = 0.0f;
 
   for (int first = 0; first < kSplitIds; first += kStageRows) {
     __syncthreads();
     for (int j = warp; j < kStageRows; j += kWarps) {
-      const std::byte* source = SelectedRow(op, row, int64_t{blockIdx.x} * kSplitIds + first + j);
-      if (lane == 0) valid[j] = source != nullptr;
-#pragma unroll 1
-      for (int i = 0; i < kLatentSteps + kRopeSteps; ++i) {
-        const int64_t d =
-            i < kLatentSteps ? lane + 32 * i : layout.latent + lane + 32 * (i - kLatentSteps);
-        const bool inside = i < kLatentSteps ? d < layout.latent : d < layout.latent + layout.rope;
+      const std::byte* source = sources[first + j];
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int d = ValueIndex(layout, lane, i);
         stage[j][lane + 32 * i] =
-            inside && source != nullptr ? StoredValue(layout, source, d) : 0.0f;
+            d >= 0 && source != nullptr ? StoredValue<kDType>(layout, source, d) : 0.0f;
       }
     }
     __syncthreads();
-    float score[kStageRows], joint = maximum;
+#pragma unroll 1
+    for (int run = 0; run < kStageRows; run += kRun) {
+      float score[kWarpHeads][kRun];
 #pragma unroll
-    for (int j = 0; j < kStageRows; ++j) {
-      float dot = 0.0f;
+      for (int j = 0; j < kRun; ++j) {
 #pragma unroll
-      for (int i = 0; i < kLatentSteps + kRopeSteps; ++i)
-        dot = __fmaf_rn(query[i], stage[j][lane + 32 * i], dot);
+        for (int h = 0; h < kWarpHeads; ++h) score[h][j] = 0.0f;
 #pragma unroll
-      for (int offset = 16; offset > 0; offset >>= 1) dot += __shfl_xor_sync(~0u, dot, offset);
-      score[j] = valid[j] ? dot * scale_log2 : -INFINITY;
-      joint = fmaxf(joint, score[j]);
-    }
-    if (joint == -INFINITY) continue;
-    const float alpha = exp2f(maximum - joint);
-    maximum = joint, sum *= alpha;
+        for (int i = 0; i < kSteps; ++i) {
+          const float x = stage[run + j][lane + 32 * i];
 #pragma unroll
-    for (int i = 0; i < kLatentSteps; ++i) result[i] *= alpha;
+          for (int h = 0; h < kWarpHeads; ++h) score[h][j] = __fmaf_rn(query[h][i], x, score[h][j]);
+        }
 #pragma unroll
-    for (int j = 0; j < kStageRows; ++j) {
-      const float weight = exp2f(score[j] - joint);
-      sum += weight;
+        for (int h = 0; h < kWarpHeads; ++h) {
 #pragma unroll
-      for (int i = 0; i < kLatentSteps; ++i)
-        result[i] = __fmaf_rn(weight, stage[j][lane + 32 * i], result[i]);
+          for (int offset = 16; offset > 0; offset >>= 1) {
+            score[h][j] += __shfl_xor_sync(~0u, score[h][j], offset);
+          }
+          score[h][j] = sources[first + run + j] != nullptr ? score[h][j] * scale_log2 : -INFINITY;
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < kWarpHeads; ++h) {
+        float joint = maximum[h];
+#pragma unroll
+        for (int j = 0; j < kRun; ++j) joint = fmaxf(joint, score[h][j]);
+        const float reference = joint == -INFINITY ? 0.0f : joint;
+        const float alpha = exp2f(maximum[h] - reference);
+        maximum[h] = joint, sum[h] *= alpha;
+#pragma unroll
+        for (int j = 0; j < kRun; ++j) {
+          score[h][j] = exp2f(score[h][j] - reference);
+          sum[h] += score[h][j];
+        }
+#pragma unroll
+        for (int i = 0; i < kLatentSteps; ++i) result[h][i] *= alpha;
+      }
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) {
+#pragma unroll
+        for (int i = 0; i < kLatentSteps; ++i) {
+          const float x = stage[run + j][lane + 32 * i];
+#pragma unroll
+          for (int h = 0; h < kWarpHeads; ++h) {
+            result[h][i] = __fmaf_rn(score[h][j], x, result[h][i]);
+          }
+        }
+      }
     }
   }
-  if (head >= heads) return;
-  const int64_t at = (row * workspace.splits + blockIdx.x) * heads + head;
-  if (lane == 0) workspace.facts[at] = make_float2(maximum, sum);
 #pragma unroll
-  for (int i = 0; i < kLatentSteps; ++i) {
-    if (lane + 32 * i < layout.latent)
-      workspace.results[at * layout.latent + lane + 32 * i] = result[i];
+  for (int h = 0; h < kWarpHeads; ++h) {
+    if (first_head + h >= heads) continue;
+    const int64_t at = (row * workspace.splits + blockIdx.x) * heads + first_head + h;
+    if (lane == 0) workspace.facts[at] = make_float2(maximum[h], sum[h]);
+#pragma unroll
+    for (int i = 0; i < kLatentSteps; ++i) {
+      if (lane + 32 * i < layout.latent) {
+        workspace.results[at * layout.latent + lane + 32 * i] = result[h][i];
+      }
+    }
   }
 }
 
@@ -99,9 +144,11 @@ const SparseMlaVariant kSparseMlaSimple = {
     [](const SparseMla& op, cudaStream_t stream) {
       const SplitWorkspace workspace = TakeSplitWorkspace(op);
       const dim3 grid(static_cast<unsigned>(workspace.splits),
-                      static_cast<unsigned>((op.query.dim(1) + kWarps - 1) / kWarps),
+                      static_cast<unsigned>((op.query.dim(1) + kHeads - 1) / kHeads),
                       static_cast<unsigned>(op.query.dim(0)));
-      SimpleKernel<<<grid, kWarps * 32, 0, stream>>>(op, workspace);
+      WithStorageType(op.pages.layout.dtype, [&]<DType kDType>() {
+        SimpleKernel<kDType><<<grid, kWarps * 32, 0, stream>>>(op, workspace);
+      });
       CheckCuda(cudaGetLastError(), "SparseMla: launch (simple)");
       MergeSplits(op, workspace, stream);
     },

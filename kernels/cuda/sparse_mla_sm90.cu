@@ -24,12 +24,11 @@ Instance MakeInstance() {
            sm90::SparseMlaKernel<Format::kBf16, kCtas, kChunks, kParts>}};
 }
 
-constexpr SparseMlaPlan kPlans[] = {{1, 1, 1},  {1, 1, 2},  {1, 1, 4},  {8, 2, 2}, {4, 4, 4},
-                                    {16, 1, 1}, {16, 1, 2}, {16, 1, 4}, {16, 2, 4}};
+constexpr SparseMlaPlan kPlans[] = {{1, 1, 1},  {1, 1, 2},  {1, 1, 4},
+                                    {16, 2, 2}, {16, 2, 4}, {16, 3, 4}};
 const Instance kInstances[] = {
     MakeInstance<1, 1, 1>(),  MakeInstance<1, 1, 2>(),  MakeInstance<1, 1, 4>(),
-    MakeInstance<8, 2, 2>(),  MakeInstance<4, 4, 4>(),  MakeInstance<16, 1, 1>(),
-    MakeInstance<16, 1, 2>(), MakeInstance<16, 1, 4>(), MakeInstance<16, 2, 4>(),
+    MakeInstance<16, 2, 2>(), MakeInstance<16, 2, 4>(), MakeInstance<16, 3, 4>(),
 };
 static_assert(std::size(kPlans) == std::size(kInstances));
 
@@ -91,9 +90,10 @@ int SparseMlaResidentClusters(const SparseMlaPlan& plan, DType dtype) {
 
 SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType) {
   const int64_t units = rows * ((heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads);
-  if (units <= 1 && columns <= 2048) return {16, 1, 4};
-  if (units <= 7 && columns <= 2048) return {16, 1, 1};
-  if (units <= 8 && columns <= 2048) return {8, 2, 2};
+  const SparseMlaPlan wide = {16, 2, 4}, narrow = {16, 2, 2}, long_rows = {16, 3, 4};
+  if (units <= 1 && SparseMlaPlanFits(wide, columns)) return wide;
+  if (units <= 8 && SparseMlaPlanFits(narrow, columns)) return narrow;
+  if (units <= 8 && SparseMlaPlanFits(long_rows, columns)) return long_rows;
   if (units <= 33) return {1, 1, 4};
   if (units <= 66) return {1, 1, 2};
   return {1, 1, 1};

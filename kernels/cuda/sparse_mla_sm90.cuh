@@ -1,6 +1,6 @@
-// Sparse attention for sm_90a: one launch, fixed chunks of 128 ids, fixed order of the merge.
+// Sparse attention for sm_90a: one launch, fixed chunks of 64 ids, fixed order of the merge.
 //
-// A unit is one row and 64 of its heads. Its ids are cut into chunks of 128; a chunk is computed
+// A unit is one row and 64 of its heads. Its ids are cut into chunks of 64; a chunk is computed
 // from zero accumulators against its own maximum, and the chunks' partial results are folded left
 // to right by the same two rounded operations everywhere. So the answer is the same bits whether
 // one CTA walks all chunks or the CTAs of a cluster take them apart, and the plan may follow the
@@ -10,11 +10,11 @@
 // kChunks chunks. kParts CTAs (or clusters) cut the 512 output latents: each repeats the scores and
 // multiplies its own part, which changes neither an operand nor an order.
 //
-// A CTA is 2 warpgroups that multiply and 2 that bring rows. Rows come in five steps per chunk,
-// each with a full and an empty barrier: the RoPE tile with the row facts (step 4), then step j =
-// 0..3 with latents 128 j .. 128 j + 127, which are tile j (first 64) and tile 4 + j. The product
-// with the values frees step j as it passes, so the next chunk's rows arrive while this one is
-// still being multiplied.
+// A CTA is 2 warpgroups that multiply and 2 that bring rows, with two buffers of one chunk: while a
+// chunk is multiplied, the next one arrives in the other buffer and is converted there in place.
+// A buffer holds nine tiles: latents 128 j .. 128 j + 127 are tile j (first 64) and tile 4 + j,
+// step j of the chunk; RoPE values are tile 8, step 4 with the row facts. Each step of a buffer has
+// a barrier that tells it is full, the buffer one that tells it is empty.
 //
 // fp8 and int8 rows become f16 tiles: element = code * scale / unit, the unit being a power of two
 // just above the row's largest scale (int8: the scale itself), so that an element stays inside f16
@@ -30,7 +30,7 @@ enum class Format { kFp8, kInt8, kBf16 };
 
 constexpr int kLatent = 512;
 constexpr int kRope = 64;
-constexpr int kChunk = 128;      // ids
+constexpr int kChunk = 64;       // ids
 constexpr int kUnitHeads = 64;   // the M of a wgmma
 constexpr int kTile = 64 * 128;  // bytes: 64 rows of 64 16-bit values
 constexpr int kThreads = 512;
@@ -61,14 +61,13 @@ struct Arguments {
 
 struct Small {
   float maximum[2][64], sum[2][64];
-  float unit[kChunk], inverse_unit[kChunk],
-      log2_unit[kChunk];  // log2_unit is -inf where there is no row
-  float query_unit[64];   // what the f16 query was divided by
+  // Facts of the rows in both buffers; log2_unit is -inf where there is no row.
+  float unit[2 * kChunk], inverse_unit[2 * kChunk], log2_unit[2 * kChunk];
+  float query_unit[64];  // what the f16 query was divided by
   uint4 raw_scales[kChunk];
-  uint2 ratio[kChunk];  // fp8: the four scales / unit as f16
-  float2
-      peer_facts[2 * 64];  // [chunk of a CTA][CTA][head]: maximum and sum of the heads folded here
-  uint64_t full[5], empty[5];
+  uint2 ratio[kChunk];        // fp8: the four scales / unit as f16
+  float2 peer_facts[4 * 64];  // [chunk of a CTA][CTA][head]: maximum and sum, of heads folded here
+  uint64_t full[2][5], empty[2];
   int last_column;
 };
 constexpr int kOffsetQuery = 0;
@@ -77,14 +76,8 @@ constexpr int kOffsetSmall = 27 * kTile;
 constexpr int kSharedBytes = kOffsetSmall + static_cast<int>(sizeof(Small)) + 1024;
 static_assert(kSharedBytes <= 232448);
 
-#if defined(STRATA_TRACE)
-__device__ long long g_trace[2][20][16];
-#define STRATA_MARK(role, it, k)                                                \
-  if (blockIdx.x == 0 && (threadIdx.x == 0 || threadIdx.x == 256) && (it) < 20) \
-  g_trace[role][it][k] = clock64()
-#else
-#define STRATA_MARK(role, it, k)
-#endif
+// Arrivals that fill a step of a buffer: one of each of the 8 warps.
+__host__ __device__ constexpr int FullArrivals(int) { return 8; }
 
 // One more partial result joins: o = o * alpha + t * beta.
 struct Fold {
@@ -108,7 +101,7 @@ __device__ __forceinline__ float NaturalLse(float maximum, float sum) {
 }
 
 // ---------------------------------------------------------------- bringing rows
-// A warp owns 16 rows of every chunk; lane l knows the place of row l % 16.
+// A warp owns 8 rows of every chunk; lane l knows the place of row l % 8.
 template <Format kFormat>
 struct RowLoader {
   const Arguments& args;
@@ -120,7 +113,7 @@ struct RowLoader {
   int warp, lane;
 
   __device__ __forceinline__ int Id(int chunk) const {
-    const int column = chunk * kChunk + warp * 16 + (lane & 15);
+    const int column = chunk * kChunk + warp * 8 + (lane & 7);
     int id = -1;
     if (column < args.columns) {
       asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(id) : "l"(ids + column));
@@ -137,18 +130,18 @@ struct RowLoader {
   __device__ __forceinline__ const uint8_t* Address(int place) const {
     return args.cache + (place >> 6) * args.page_stride + (place & 63) * args.row_bytes;
   }
-  // Every 128-byte line of the warp's 16 rows into the L2, 16 lanes a row.
+  // Every 128-byte line of the warp's rows into the L2, 16 lanes a row.
   __device__ __forceinline__ void Prefetch(int place) const {
     const int line = lane & 15, lines = (args.row_bytes + 127) / 128;
 #pragma unroll
-    for (int p = 0; p < 8; ++p) {
+    for (int p = 0; p < 4; ++p) {
       const int from = __shfl_sync(~0u, place, 2 * p + (lane >> 4));
       if (from >= 0 && line < lines) PrefetchL2(Address(from) + line * 128);
     }
   }
   // Tile `tile` of row `r` of the chunk: where its 128 bytes start.
   __device__ __forceinline__ uint32_t TileRow(int r, int tile) const {
-    return tiles + ((r >> 6) * 9 + tile) * kTile + (r & 63) * 128;
+    return tiles + (buffer * 9 + tile) * kTile + r * 128;
   }
 
   __device__ __forceinline__ void Copy16(uint32_t target, int place, int offset) const {
@@ -157,92 +150,69 @@ struct RowLoader {
   // 128 codes of four rows, 8 lanes a row: 64 land in tile `step`, 64 in tile 4 + `step`, each in
   // one half of the 128 bytes that their f16 values will fill; the half alternates, so that a row's
   // 128 bytes touch every bank once.
-  __device__ __forceinline__ void CopyCodes(int p, int from, int step) const {
-    const int r = warp * 16 + 4 * p + (lane >> 3), high = lane >> 2 & 1;
+  __device__ __forceinline__ void CopyCodes(int r, int from, int step) const {
+    const int high = lane >> 2 & 1;
     Copy16(TileRow(r, step + 4 * high) + (((r & 1) ^ high) << 6) + (lane & 3) * 16, from,
            step * 128 + (lane & 7) * 16);
   }
-  // What arrives together is asked for row by row, because a row's first touch pays for the
-  // translation of its address. First the RoPE part, the scales and steps 0 and 1 ...
-  __device__ __forceinline__ void CopyFirst(int place) const {
+  // Asks for the chunk, row by row: a row's first touch pays for the translation of its address.
+  __device__ __forceinline__ void CopyRows(int place) const {
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const int r = warp * 16 + 4 * p + (lane >> 3), from = __shfl_sync(~0u, place, r & 15);
-      CopyCodes(p, from, 0);
-      CopyCodes(p, from, 1);
+    for (int p = 0; p < 2; ++p) {
+      const int r = warp * 8 + 4 * p + (lane >> 3), from = __shfl_sync(~0u, place, r & 7);
+      const int rope = kFormat == Format::kBf16 ? 2 * kLatent : kLatent + 16;
       Copy16(TileRow(r, 8) + (((lane & 7) ^ (r & 7)) << 4), args.has_rope ? from : -1,
-             kLatent + 16 + (lane & 7) * 16);
-      if ((lane & 7) == 0) Copy16(SharedAddress(&small->raw_scales[r]), from, kLatent);
-    }
-    CopyCommit();
-  }
-  // ... then steps 2 and 3.
-  __device__ __forceinline__ void CopySecond(int place) const {
+             rope + (lane & 7) * 16);
+      if constexpr (kFormat == Format::kBf16) {  // as they are, 64 values to each tile
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const int from = __shfl_sync(~0u, place, 4 * p + (lane >> 3));
-      CopyCodes(p, from, 2);
-      CopyCodes(p, from, 3);
+        for (int block = 0; block < 8; ++block) {
+          Copy16(TileRow(r, block / 2 + 4 * (block & 1)) + (((lane & 7) ^ (r & 7)) << 4), from,
+                 block * 128 + (lane & 7) * 16);
+        }
+      } else {
+        if ((lane & 7) == 0) Copy16(SharedAddress(&small->raw_scales[r]), from, kLatent);
+#pragma unroll
+        for (int step = 0; step < 4; ++step) CopyCodes(r, from, step);
+      }
     }
     CopyCommit();
   }
-  // Codes to f16 in place. Eight lanes hold 64 codes of two adjacent rows, whose f16 values touch
-  // every bank once; the warp reads a row's codes before it writes there.
+  // Codes of steps `step` and `step` + 1 to f16 in place. Eight lanes hold 64 codes of two adjacent
+  // rows, whose f16 values touch every bank once; the warp reads its codes before it writes.
   __device__ __forceinline__ void Convert(int step) const {
     const int quarter = lane & 3, high = lane >> 3 & 1;
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      const int first = warp * 16 + 8 * half + (lane >> 2 & 1) + (lane >> 4) * 2;
-      uint4 codes[2];
-#pragma unroll
-      for (int p = 0; p < 2; ++p) {
-        const int r = first + 4 * p;
-        codes[p] = LoadShared(TileRow(r, step + 4 * high) + (((r & 1) ^ high) << 6) + quarter * 16);
-      }
-      __syncwarp();
-#pragma unroll
-      for (int p = 0; p < 2; ++p) {
-        const int r = first + 4 * p;
-        const uint32_t at = TileRow(r, step + 4 * high), swizzle = r & 7;
-        uint2 x, y, z, w;
-        if constexpr (kFormat == Format::kFp8) {
-          const __half2 ratio =
-              __half2half2(reinterpret_cast<const __half*>(&small->ratio[r])[step]);
-          x = Fp8ToF16(codes[p].x, ratio), y = Fp8ToF16(codes[p].y, ratio);
-          z = Fp8ToF16(codes[p].z, ratio), w = Fp8ToF16(codes[p].w, ratio);
-        } else {
-          x = Int8ToF16(codes[p].x), y = Int8ToF16(codes[p].y);
-          z = Int8ToF16(codes[p].z), w = Int8ToF16(codes[p].w);
-        }
-        StoreShared(at + ((2 * quarter ^ swizzle) << 4), make_uint4(x.x, x.y, y.x, y.y));
-        StoreShared(at + (((2 * quarter + 1) ^ swizzle) << 4), make_uint4(z.x, z.y, w.x, w.y));
-      }
-    }
-  }
-  // bf16 rows are copied as they are, asynchronously: 128 bytes of RoPE, 8 lanes a row ...
-  __device__ __forceinline__ void CopyRope(int place) const {
+    const int first = warp * 8 + (lane >> 2 & 1) + (lane >> 4) * 2;
+    uint4 codes[4];
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
-      const int r = warp * 16 + 4 * p + (lane >> 3), from = __shfl_sync(~0u, place, r & 15);
-      Copy16(TileRow(r, 8) + (((lane & 7) ^ (r & 7)) << 4), args.has_rope ? from : -1,
-             2 * kLatent + (lane & 7) * 16);
+      const int r = first + 4 * (p & 1);
+      codes[p] =
+          LoadShared(TileRow(r, step + p / 2 + 4 * high) + (((r & 1) ^ high) << 6) + quarter * 16);
     }
-    CopyCommit();
-  }
-  // ... and 256 bytes of a step, 16 lanes a row.
-  __device__ __forceinline__ void CopyStep(int place, int step) const {
+    __syncwarp();
 #pragma unroll
-    for (int p = 0; p < 8; ++p) {
-      const int r = warp * 16 + 2 * p + (lane >> 4), from = __shfl_sync(~0u, place, r & 15);
-      Copy16(TileRow(r, step + 4 * (lane >> 3 & 1)) + (((lane & 7) ^ (r & 7)) << 4), from,
-             step * 256 + (lane & 15) * 16);
+    for (int p = 0; p < 4; ++p) {
+      const int r = first + 4 * (p & 1);
+      const uint32_t at = TileRow(r, step + p / 2 + 4 * high), swizzle = r & 7;
+      uint2 x, y, z, w;
+      if constexpr (kFormat == Format::kFp8) {
+        const __half2 pair = reinterpret_cast<const __half2*>(&small->ratio[r])[step / 2];
+        const __half2 ratio = p / 2 ? __high2half2(pair) : __low2half2(pair);
+        x = Fp8ToF16(codes[p].x, ratio), y = Fp8ToF16(codes[p].y, ratio);
+        z = Fp8ToF16(codes[p].z, ratio), w = Fp8ToF16(codes[p].w, ratio);
+      } else {
+        x = Int8ToF16(codes[p].x), y = Int8ToF16(codes[p].y);
+        z = Int8ToF16(codes[p].z), w = Int8ToF16(codes[p].w);
+      }
+      StoreShared(at + ((2 * quarter ^ swizzle) << 4), make_uint4(x.x, x.y, y.x, y.y));
+      StoreShared(at + (((2 * quarter + 1) ^ swizzle) << 4), make_uint4(z.x, z.y, w.x, w.y));
+      if (p & 1) Done(step + p / 2);
     }
-    CopyCommit();
   }
-  // Lane l < 16 states the facts of row l.
+  // Lane l < 8 states the facts of row l.
   __device__ __forceinline__ void StateFacts(bool valid) const {
-    if (lane >= 16) return;
-    const int r = warp * 16 + lane;
+    if (lane >= 8) return;
+    const int r = warp * 8 + lane, fact = buffer * kChunk + r;
     const uint4 scales = kFormat == Format::kBf16 ? make_uint4(0, 0, 0, 0) : small->raw_scales[r];
     float unit = 1.0f, inverse = 1.0f, log2_unit = 0.0f;
     if (kFormat == Format::kFp8 && valid) {
@@ -261,83 +231,40 @@ struct RowLoader {
       unit = fminf(fmaxf(__uint_as_float(scales.x), 8.7e-19f), 1.1e18f);
       inverse = __frcp_rn(unit), log2_unit = log2f(unit);
     }
-    small->unit[r] = unit, small->inverse_unit[r] = inverse;
-    small->log2_unit[r] = valid ? log2_unit : -INFINITY;
+    small->unit[fact] = unit, small->inverse_unit[fact] = inverse;
+    small->log2_unit[fact] = valid ? log2_unit : -INFINITY;
   }
 
-  // The chunks of this CTA: first, first + stride, ... below `chunks`, `count` of them at most.
+  // The chunks of this CTA: chunk, chunk + stride, ... below `chunks`, `left` of them at most.
   int chunk, stride, left, chunks;
-  int place, next_id;  // of the chunk being brought, and of the one after it
+  int buffer;
 
-  __device__ __forceinline__ bool More() const { return left > 1 && chunk + stride < chunks; }
-  __device__ __forceinline__ int NextId() const {
-    return left > 2 && chunk + 2 * stride < chunks ? Id(chunk + 2 * stride) : -1;
-  }
   __device__ __forceinline__ void Done(int step) const {
     __syncwarp();
-    if (lane == 0) BarrierArrive(&small->full[step]);
-  }
-  __device__ __forceinline__ void BringChunk(int it) {
-    const int parity = (it & 1) ^ 1;
-    STRATA_MARK(1, it, 0);
-    BarrierWait(&small->empty[4], parity);
-    BarrierWait(&small->empty[0], parity);
-    BarrierWait(&small->empty[1], parity);
-    CopyFirst(place);
-    STRATA_MARK(1, it, 1);
-    const int next = More() ? Place(next_id) : -1;
-    next_id = NextId();
-    BarrierWait(&small->empty[2], parity);
-    BarrierWait(&small->empty[3], parity);
-    CopySecond(place);
-    CopyWait<1>();
-    __syncwarp();
-    STRATA_MARK(1, it, 2);
-    StateFacts(place >= 0);
-    Done(4);
-    Convert(0), Done(0);
-    STRATA_MARK(1, it, 3);
-    Convert(1), Done(1);
-    STRATA_MARK(1, it, 4);
-    if (More()) Prefetch(next);
-    CopyWait<0>();
-    __syncwarp();
-    Convert(2), Done(2);
-    STRATA_MARK(1, it, 5);
-    Convert(3), Done(3);
-    STRATA_MARK(1, it, 6);
-    place = next;
-    chunk += stride, --left;
-  }
-  __device__ __forceinline__ void CopyChunk(int it) {
-    const int parity = (it & 1) ^ 1;
-    BarrierWait(&small->empty[4], parity);
-    CopyRope(place);
-    StateFacts(place >= 0);
-    const int next = More() ? Place(next_id) : -1;
-    next_id = NextId();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      BarrierWait(&small->empty[step], parity);
-      CopyStep(place, step);
-      CopyWait<1>();
-      Done(step == 0 ? 4 : step - 1);
-      if (step == 0 && More()) Prefetch(next);
-    }
-    CopyWait<0>();
-    Done(3);
-    place = next;
-    chunk += stride, --left;
+    if (lane == 0) BarrierArrive(&small->full[buffer][step]);
   }
   __device__ __forceinline__ void Run(int first_id) {
-    place = Place(first_id);
-    next_id = More() ? Id(chunk + stride) : -1;
-    for (int it = 0; left > 0 && chunk < chunks; ++it) {
+    int place = Place(first_id);
+    int next_id = left > 1 && chunk + stride < chunks ? Id(chunk + stride) : -1;
+    for (int it = 0; left > 0 && chunk < chunks; ++it, --left, chunk += stride) {
+      buffer = it & 1;
+      BarrierWait(&small->empty[buffer], (it >> 1 & 1) ^ 1);
+      CopyRows(place);
+      const bool more = left > 1 && chunk + stride < chunks;
+      const int next = more ? Place(next_id) : -1;
+      next_id = left > 2 && chunk + 2 * stride < chunks ? Id(chunk + 2 * stride) : -1;
+      if (more) Prefetch(next);
+      CopyWait<0>();
+      __syncwarp();
+      StateFacts(place >= 0);
+      Done(4);
       if constexpr (kFormat == Format::kBf16) {
-        CopyChunk(it);
+#pragma unroll
+        for (int step = 0; step < 4; ++step) Done(step);
       } else {
-        BringChunk(it);
+        Convert(0), Convert(2);
       }
+      place = next;
     }
   }
 };
@@ -451,70 +378,53 @@ __device__ __forceinline__ void Chunk(const Arguments& args, Small* small, uint3
                                       FoldWith&& fold_with, Take&& take) {
   constexpr bool kBf16 = kFormat == Format::kBf16;
   constexpr int kTiles = 4 / kParts;
-  const int parity = it & 1, w = me.warpgroup, r0 = me.head0, r1 = r0 + 8;
-  const uint32_t own = rows + w * 9 * kTile;
-  const uint64_t query_tile = TileDescriptor(query), row_tile = TileDescriptor(own);
-  float s[32];
+  const int buffer = it & 1, parity = it >> 1 & 1, w = me.warpgroup;
+  const int r0 = me.head0, r1 = r0 + 8;
+  const int fact = buffer * kChunk + w * 32 + 2 * me.quad;  // of this thread's first row
+  rows += buffer * 9 * kTile;
+  const uint64_t query_tile = TileDescriptor(query), row_tile = TileDescriptor(rows + w * 32 * 128);
+  float s[16], rope[16];
   // The rows were written by ordinary stores of other threads; the fence lets the tensor cores see
   // them. It stands here and not with the writers, whose copies in flight it would wait for.
-  BarrierWait(&small->full[4], parity);
+  BarrierWait(&small->full[buffer][4], parity);
   FenceAsync();
-  STRATA_MARK(0, it, 0);
   MmaFence();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    MmaScores<true>(s, query_tile + (8 * (kTile >> 4) + 2 * k),
-                    row_tile + (8 * (kTile >> 4) + 2 * k), k > 0);
+    const uint64_t step = static_cast<uint64_t>(8 * (kTile >> 4) + 2 * k);
+    MmaScores<true>(rope, query_tile + step, row_tile + step, k > 0);
   }
   MmaCommit();
-  MmaWait<0>();
-  if constexpr (!kBf16) {  // into the units of the f16 product
-    const float y0 = 1.0f / small->query_unit[r0], y1 = 1.0f / small->query_unit[r1];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 g =
-          *reinterpret_cast<const float2*>(&small->inverse_unit[w * 64 + 8 * j + 2 * me.quad]);
-      s[4 * j] *= g.x * y0, s[4 * j + 1] *= g.y * y0;
-      s[4 * j + 2] *= g.x * y1, s[4 * j + 3] *= g.y * y1;
-    }
-  }
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    BarrierWait(&small->full[j], parity);
+    BarrierWait(&small->full[buffer][j], parity);
     FenceAsync();
-    STRATA_MARK(0, it, 1 + j);
     MmaFence();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const uint64_t step = static_cast<uint64_t>((j + 4 * h) * (kTile >> 4) + 2 * k);
-        MmaScores<kBf16>(s, query_tile + step, row_tile + step, 1);
+        MmaScores<kBf16>(s, query_tile + step, row_tile + step, j + h + k > 0);
       }
     }
     MmaCommit();
   }
   MmaWait<0>();
-  STRATA_MARK(0, it, 5);
-  if (kParts > 1 && me.lane == 0) {  // steps whose values this CTA does not multiply
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (j < part * kTiles || j >= (part + 1) * kTiles) BarrierArrive(&small->empty[j]);
-    }
-  }
 
   const float scale0 = small->query_unit[r0] * args.scale_log2,
               scale1 = small->query_unit[r1] * args.scale_log2;
   float x0 = -INFINITY, x1 = -INFINITY;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const float2 u = *reinterpret_cast<const float2*>(&small->unit[w * 64 + 8 * j + 2 * me.quad]);
-    const float2 l =
-        *reinterpret_cast<const float2*>(&small->log2_unit[w * 64 + 8 * j + 2 * me.quad]);
-    s[4 * j] = __fmaf_rn(s[4 * j] * u.x, scale0, l.x),
-          s[4 * j + 1] = __fmaf_rn(s[4 * j + 1] * u.y, scale0, l.y);
-    s[4 * j + 2] = __fmaf_rn(s[4 * j + 2] * u.x, scale1, l.x);
-    s[4 * j + 3] = __fmaf_rn(s[4 * j + 3] * u.y, scale1, l.y);
+  for (int j = 0; j < 4; ++j) {
+    const float2 u = *reinterpret_cast<const float2*>(&small->unit[fact + 8 * j]);
+    const float2 l = *reinterpret_cast<const float2*>(&small->log2_unit[fact + 8 * j]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float latent = s[4 * j + i] * ((i & 1) ? u.y : u.x);
+      s[4 * j + i] = __fmaf_rn(latent, i < 2 ? scale0 : scale1,
+                               __fmaf_rn(rope[4 * j + i], args.scale_log2, (i & 1) ? l.y : l.x));
+    }
     x0 = fmaxf(x0, fmaxf(s[4 * j], s[4 * j + 1]));
     x1 = fmaxf(x1, fmaxf(s[4 * j + 2], s[4 * j + 3]));
   }
@@ -527,18 +437,17 @@ __device__ __forceinline__ void Chunk(const Arguments& args, Small* small, uint3
   NamedSync(1, kMathThreads);
   const float m0 = fmaxf(x0, small->maximum[1 - w][r0]), m1 = fmaxf(x1, small->maximum[1 - w][r1]);
   const float e0 = m0 == -INFINITY ? 0.0f : m0, e1 = m1 == -INFINITY ? 0.0f : m1;
-  uint32_t weights[16];
+  uint32_t weights[8];
   float a0 = 0.0f, a1 = 0.0f;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+  for (int j = 0; j < 4; ++j) {
     const float u0 = Exp2(s[4 * j] - e0), u1 = Exp2(s[4 * j + 1] - e0);
     const float v0 = Exp2(s[4 * j + 2] - e1), v1 = Exp2(s[4 * j + 3] - e1);
     if constexpr (kBf16) {
       a0 += u0 + u1, a1 += v0 + v1;
       weights[2 * j] = PackBf16(u0, u1), weights[2 * j + 1] = PackBf16(v0, v1);
     } else {
-      const float2 g =
-          *reinterpret_cast<const float2*>(&small->inverse_unit[w * 64 + 8 * j + 2 * me.quad]);
+      const float2 g = *reinterpret_cast<const float2*>(&small->inverse_unit[fact + 8 * j]);
       a0 += u0 * g.x + u1 * g.y, a1 += v0 * g.x + v1 * g.y;
       weights[2 * j] = PackF16(u0, u1), weights[2 * j + 1] = PackF16(v0, v1);
     }
@@ -549,58 +458,51 @@ __device__ __forceinline__ void Chunk(const Arguments& args, Small* small, uint3
     a1 += __shfl_xor_sync(~0u, a1, d);
   }
   if (me.quad == 0) small->sum[w][r0] = a0, small->sum[w][r1] = a1;
-  // The weights cross between the warpgroups through the RoPE tiles, which the scores have finished
-  // with. Writer and reader hold the same fragment, so it travels in lane order. Both halves are
-  // read back: every warpgroup multiplies rows 0..63 before rows 64..127, whichever it computed.
-  const uint32_t exchange = 8 * kTile + (threadIdx.x & 127) * 16;
+  // The weights cross between the warpgroups through the RoPE tile, which the scores have finished
+  // with. Writer and reader hold the same fragment, so it travels in lane order.
+  const uint32_t exchange = rows + 8 * kTile + (threadIdx.x & 127) * 16;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    StoreShared(own + exchange + k * 2048, make_uint4(weights[4 * k], weights[4 * k + 1],
-                                                      weights[4 * k + 2], weights[4 * k + 3]));
+  for (int k = 0; k < 2; ++k) {
+    StoreShared(exchange + w * 4096 + k * 2048, make_uint4(weights[4 * k], weights[4 * k + 1],
+                                                           weights[4 * k + 2], weights[4 * k + 3]));
   }
   NamedSync(2, kMathThreads);
-  uint32_t p0[16], p1[16];
+  uint32_t p[16];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const uint4 u = LoadShared(rows + exchange + k * 2048),
-                v = LoadShared(rows + 9 * kTile + exchange + k * 2048);
-    p0[4 * k] = u.x, p0[4 * k + 1] = u.y, p0[4 * k + 2] = u.z, p0[4 * k + 3] = u.w;
-    p1[4 * k] = v.x, p1[4 * k + 1] = v.y, p1[4 * k + 2] = v.z, p1[4 * k + 3] = v.w;
+    const uint4 u = LoadShared(exchange + k * 2048);
+    p[4 * k] = u.x, p[4 * k + 1] = u.y, p[4 * k + 2] = u.z, p[4 * k + 3] = u.w;
   }
   const float l0 = small->sum[0][r0] + small->sum[1][r0],
               l1 = small->sum[0][r1] + small->sum[1][r1];
-  __syncwarp();
-  if (me.lane == 0) BarrierArrive(&small->empty[4]);
   fold_with(m0, l0, m1, l1);
-  STRATA_MARK(0, it, 6);
 
-  // Slices of 32 latents, each from zero. Where registers allow, slice j + 1 runs while slice j is
-  // folded.
-  constexpr int kAhead = 1;
+  // Slices of 32 latents, each from zero; the next ones run while slice j is folded.
+  constexpr int kAhead = kTiles > 1 ? 2 : 1;
   float x[1 + kAhead][16];
   auto issue = [&](float(&y)[16], int j) {
     const uint32_t at = rows + (part * kTiles + j / 2 + 4 * w) * kTile + (j & 1) * 64;
-    const uint64_t d0 = TileDescriptor(at), d1 = TileDescriptor(at + 9 * kTile);
+    const uint64_t values = TileDescriptor(at);
     MmaFence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) MmaValues<kBf16>(y, p0 + 4 * k, d0 + k * 128, k > 0);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) MmaValues<kBf16>(y, p1 + 4 * k, d1 + k * 128, 1);
+    for (int k = 0; k < 4; ++k) MmaValues<kBf16>(y, p + 4 * k, values + k * 128, k > 0);
     MmaCommit();
   };
-  if (kAhead) issue(x[0], 0);
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j) issue(x[j], j);
 #pragma unroll
   for (int j = 0; j < 2 * kTiles; ++j) {
     if (j + kAhead < 2 * kTiles) {
-      issue(x[(j + kAhead) & kAhead], j + kAhead);
+      issue(x[(j + kAhead) % (1 + kAhead)], j + kAhead);
       MmaWait<kAhead>();
+    } else if (kAhead == 2 && j + 2 == 2 * kTiles) {
+      MmaWait<1>();
     } else {
       MmaWait<0>();
     }
-    if ((j & 1) && me.lane == 0) BarrierArrive(&small->empty[part * kTiles + j / 2]);
-    take(j, x[j & kAhead]);
+    if (j == 2 * kTiles - 1 && me.lane == 0) BarrierArrive(&small->empty[buffer]);
+    take(j, x[j % (1 + kAhead)]);
   }
-  STRATA_MARK(0, it, 7);
 }
 
 // ---------------------------------------------------------------- the kernel
@@ -621,12 +523,22 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int unit = static_cast<int>(blockIdx.x) / kCtas / kParts;
   const int group = unit % args.groups;
   const int64_t row = unit / args.groups;
-  STRATA_MARK(0, 19, 1);
 
   const int32_t* ids = args.ids + row * args.ids_stride;
-  const int32_t length = __ldg(args.lengths + row);
+  // What the rows' addresses hang on is asked for at once.
+  int length, sequence, first_id = -1;
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(length) : "l"(args.lengths + row));
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(sequence) : "l"(args.sequence + row));
+  const int first_column =
+      rank * kChunk + static_cast<int>(threadIdx.x >> 5 & 7) * 8 + (threadIdx.x & 7);
+  if (threadIdx.x >= kMathThreads && first_column < args.columns) {
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(first_id) : "l"(ids + first_column));
+  }
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 5; ++i) BarrierInit(&small->full[i], 8), BarrierInit(&small->empty[i], 8);
+    for (int b = 0; b < 2; ++b) {
+      for (int i = 0; i < 5; ++i) BarrierInit(&small->full[b][i], FullArrivals(i));
+      BarrierInit(&small->empty[b], 8);
+    }
     small->last_column = -1;
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -646,20 +558,21 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int chunk_limit = kWalk ? 1 << 30 : kChunks;
 
   if (threadIdx.x >= kMathThreads) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
     RowLoader<kFormat> loader{args,
                               small,
                               SharedAddress(shared + kOffsetRows),
                               ids,
-                              args.block_table + __ldg(args.sequence + row) * args.table_stride,
+                              args.block_table + sequence * args.table_stride,
                               length,
                               static_cast<int>(threadIdx.x - kMathThreads) >> 5,
                               static_cast<int>(threadIdx.x) & 31,
                               rank,
                               kCtas,
                               chunk_limit,
-                              chunks};
-    loader.Run(rank < chunks ? loader.Id(rank) : -1);
+                              chunks,
+                              0};
+    loader.Run(first_id);
     if constexpr (!kWalk) {
       ClusterWait();
       ClusterArrive(), ClusterWait();
@@ -667,7 +580,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
   const MathThread me;
   const int r0 = me.head0, r1 = r0 + 8;
   const uint32_t query = SharedAddress(shared + kOffsetQuery),
@@ -699,7 +612,6 @@ __global__ void __launch_bounds__(kThreads, 1)
             }
           });
     }
-    STRATA_MARK(0, 19, 0);
     const float n0 = l0 > 0.0f ? 1.0f / l0 : 0.0f, n1 = l1 > 0.0f ? 1.0f / l1 : 0.0f;
     const int h0 = group * kUnitHeads + r0, h1 = h0 + 8;
     float* target =
@@ -751,7 +663,6 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
     }
-    STRATA_MARK(0, 19, 0);
     ClusterWait();  // every CTA has started
     NamedSync(1, kMathThreads);
     float* stage = reinterpret_cast<float*>(shared + kOffsetRows);
@@ -781,26 +692,32 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
     }
-    STRATA_MARK(0, 19, 2);
     ClusterArrive(), ClusterWait();
-    STRATA_MARK(0, 19, 4);
     constexpr int kPieces = kLatent / kParts / 4;  // 16-byte pieces of a head's part
 #pragma unroll 1
     for (int piece = threadIdx.x; piece < kHeads * kPieces; piece += kMathThreads) {
       const int own_head = piece / kPieces, d = piece % kPieces * 4;
       const int h = rank * kHeads + own_head, head = group * kUnitHeads + h;
       float m = -INFINITY, l = 0.0f, y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      constexpr int kFlight = kChunks < 2 ? kChunks : 2;  // chunks of a CTA pulled at a time
+      uint4 v[kFlight][kCtas];
 #pragma unroll
       for (int k = 0; k < kChunks; ++k) {
-        uint4 v[kCtas];
+        if (k % kFlight == 0) {
 #pragma unroll
-        for (int i = 0; i < kCtas; ++i) {
-          v[i] = LoadPeer(PeerAddress(SharedAddress(stage + (k * 64 + h) * kStage + d),
-                                      (rank + i) & (kCtas - 1)));
+          for (int f = 0; f < kFlight; ++f) {
+#pragma unroll
+            for (int i = 0; i < kCtas; ++i) {
+              if (k + f >= kChunks) continue;
+              v[f][i] = LoadPeer(PeerAddress(SharedAddress(stage + ((k + f) * 64 + h) * kStage + d),
+                                             (rank + i) & (kCtas - 1)));
+            }
+          }
         }
 #pragma unroll
         for (int i = 0; i < kCtas; ++i) {
-          StoreShared(query + (((rank + i) & (kCtas - 1)) * kMathThreads + threadIdx.x) * 16, v[i]);
+          StoreShared(query + (((rank + i) & (kCtas - 1)) * kMathThreads + threadIdx.x) * 16,
+                      v[k % kFlight][i]);
         }
 #pragma unroll
         for (int r = 0; r < kCtas; ++r) {
@@ -822,12 +739,10 @@ __global__ void __launch_bounds__(kThreads, 1)
           args.lse[row * args.lse_row + head] = NaturalLse(m, l);
       }
     }
-    STRATA_MARK(0, 19, 5);
     __syncwarp();
     ClusterArriveRelaxed();
     ClusterWait();  // no CTA leaves while a peer may still read it
   }
-  STRATA_MARK(0, 19, 3);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 #error "sm_90 builds of this file need the architecture-specific target: 90a"
 #endif

@@ -3,6 +3,7 @@
 // order. The cut depends on the columns alone, so a row's answer does not depend on the batch.
 #pragma once
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "kernels/sparse_mla.h"
@@ -38,17 +39,26 @@ __device__ __forceinline__ const std::byte* SelectedRow(const SparseMla& op, int
 }
 
 // Value d of a stored row, latent values first.
+template <DType kDType>
 __device__ __forceinline__ float StoredValue(const LatentLayout& layout, const std::byte* row,
-                                             int64_t d) {
-  if (layout.dtype == DType::kF32) return reinterpret_cast<const float*>(row)[d];
-  if (layout.dtype == DType::kBf16) return Bf16ToFloat(reinterpret_cast<const uint16_t*>(row)[d]);
-  if (d >= layout.latent) {
-    return Bf16ToFloat(reinterpret_cast<const uint16_t*>(row + layout.latent +
-                                                         layout.ScaleBytes())[d - layout.latent]);
+                                             int d) {
+  if constexpr (kDType == DType::kF32) return reinterpret_cast<const float*>(row)[d];
+  if constexpr (kDType == DType::kBf16) {
+    return Bf16ToFloat(reinterpret_cast<const uint16_t*>(row)[d]);
   }
-  const float* scales = reinterpret_cast<const float*>(row + layout.latent);
-  if (layout.dtype == DType::kInt8) return reinterpret_cast<const int8_t*>(row)[d] * scales[0];
-  return Fp8ToFloat(reinterpret_cast<const uint8_t*>(row)[d]) * scales[d / kFp8ScaleBlock];
+  const int latent = static_cast<int>(layout.latent);
+  if (d >= latent) {
+    return Bf16ToFloat(
+        reinterpret_cast<const uint16_t*>(row + latent + layout.ScaleBytes())[d - latent]);
+  }
+  const float* scales = reinterpret_cast<const float*>(row + latent);
+  if constexpr (kDType == DType::kInt8) {
+    return reinterpret_cast<const int8_t*>(row)[d] * scales[0];
+  }
+  // Sign and magnitude moved to the places that f16 has for them read as the value / 256.
+  const unsigned code = reinterpret_cast<const uint8_t*>(row)[d];
+  const __half_raw bits{static_cast<unsigned short>((code & 0x80u) << 8 | (code & 0x7fu) << 7)};
+  return __half2float(__half(bits)) * 256.0f * scales[d / static_cast<int>(kFp8ScaleBlock)];
 }
 
 __device__ __forceinline__ float QueryValue(const SparseMla& op, int64_t row, int64_t head,
@@ -57,6 +67,21 @@ __device__ __forceinline__ float QueryValue(const SparseMla& op, int64_t row, in
   return op.query.dtype == DType::kBf16
              ? Bf16ToFloat(static_cast<const uint16_t*>(op.query.data)[at])
              : static_cast<const float*>(op.query.data)[at];
+}
+
+// Calls launch.operator()<type>() with the storage type of the rows.
+template <class Launch>
+void WithStorageType(DType dtype, Launch&& launch) {
+  switch (dtype) {
+    case DType::kF32:
+      return launch.template operator()<DType::kF32>();
+    case DType::kBf16:
+      return launch.template operator()<DType::kBf16>();
+    case DType::kInt8:
+      return launch.template operator()<DType::kInt8>();
+    default:
+      return launch.template operator()<DType::kFp8E4M3>();
+  }
 }
 
 }  // namespace strata::cuda

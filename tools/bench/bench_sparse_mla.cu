@@ -3,17 +3,17 @@
 // Rows lie in a shuffled block table over a 4 GB cache; every launch of a graph reads other ids of
 // other sequences, so nothing is warm. The gather floor reads the same rows once, through the same
 // tables, and multiplies nothing.
+#include "tools/bench/bench_sparse_mla.h"
+
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/sparse_mla_variants.h"
 #include "kernels/status.h"
 
-namespace strata {
+namespace strata::bench {
 
 namespace {
 
@@ -209,20 +209,26 @@ struct Figure {
 
 }  // namespace
 
-// Arguments: --json, --all-plans (every plan of the sm90 kernel), --format fp8|int8|bf16.
-int BenchSparseMla(int argc, char** argv) {
+int RunSparseMla(int argc, const char* const* argv) {
   bool json = false, all_plans = false;
   std::string only;
   for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--json"))
+    const std::string argument = argv[i];
+    if (argument == "--json") {
       json = true;
-    else if (!std::strcmp(argv[i], "--all-plans"))
+    } else if (argument == "--all-plans") {
       all_plans = true;
-    else if (!std::strcmp(argv[i], "--format") && i + 1 < argc)
+    } else if (argument == "--format" && i + 1 < argc) {
       only = argv[++i];
-    else
-      Fail(ErrorCode::kUsage, std::string("strata-bench sparse-mla: unknown argument ") + argv[i] +
-                                  "; known: --json, --all-plans, --format fp8|int8|bf16");
+    } else if (argument == "--help") {
+      std::printf(
+          "usage: strata-bench sparse-mla [--json] [--format fp8|int8|bf16] [--all-plans]\n"
+          "--all-plans times every plan of the sm90 variant, not only the chosen one.\n");
+      return 0;
+    } else {
+      Fail(ErrorCode::kUsage, "strata-bench sparse-mla: unknown argument '" + argument +
+                                  "'; strata-bench sparse-mla --help lists the flags");
+    }
   }
   cudaDeviceProp device;
   Check(cudaGetDeviceProperties(&device, 0));
@@ -304,4 +310,4 @@ int BenchSparseMla(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace strata
+}  // namespace strata::bench

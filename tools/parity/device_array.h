@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <vector>
 
 #include "kernels/status.h"
@@ -18,7 +19,7 @@ template <class T>
 class DeviceArray {
  public:
   explicit DeviceArray(size_t count) : count_(count) {
-    CheckParityCuda(cudaMalloc(&data_, (count + 1) * sizeof(T)));
+    CheckParityCuda(cudaMalloc(reinterpret_cast<void**>(&data_), (count + 1) * sizeof(T)));
   }
   explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
     CheckParityCuda(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
