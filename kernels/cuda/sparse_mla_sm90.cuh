@@ -76,8 +76,9 @@ constexpr int kOffsetSmall = 27 * kTile;
 constexpr int kSharedBytes = kOffsetSmall + static_cast<int>(sizeof(Small)) + 1024;
 static_assert(kSharedBytes <= 232448);
 
-// Arrivals that fill a step of a buffer: one of each of the 8 warps.
-__host__ __device__ constexpr int FullArrivals(int) { return 8; }
+// Arrivals that fill step `step` of a buffer: one of each of the 8 warps, and for the facts one of
+// each thread that stated some.
+__host__ __device__ constexpr int FullArrivals(int step) { return step == 4 ? kChunk : 8; }
 
 // One more partial result joins: o = o * alpha + t * beta.
 struct Fold {
@@ -241,7 +242,7 @@ struct RowLoader {
 
   __device__ __forceinline__ void Done(int step) const {
     __syncwarp();
-    if (lane == 0) BarrierArrive(&small->full[buffer][step]);
+    if (lane < FullArrivals(step) / 8) BarrierArrive(&small->full[buffer][step]);
   }
   __device__ __forceinline__ void Run(int first_id) {
     int place = Place(first_id);
@@ -270,90 +271,104 @@ struct RowLoader {
 };
 
 // ---------------------------------------------------------------- the query
-// Eight values of head `head` from `column` as 16-bit values of the tile type: bf16, or f16 after
-// `factor`.
-template <bool kBf16>
-__device__ __forceinline__ uint4 QueryPiece(const Arguments& args, int64_t at, float factor) {
-  float x[8];
-  if (args.query_bf16) {
-    const uint4 v =
-        __ldg(reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(args.query) + at));
-    if constexpr (kBf16) return v;
-    const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+// Largest magnitude of eight packed bf16 values, joined to `largest`.
+__device__ __forceinline__ __nv_bfloat162 JoinMagnitude(__nv_bfloat162 largest, uint4 v) {
+  const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x[2 * i] = __uint_as_float(word[i] << 16),
-            x[2 * i + 1] = __uint_as_float(word[i] & 0xFFFF0000u);
-    }
-  } else {
-    const float4* p = reinterpret_cast<const float4*>(static_cast<const float*>(args.query) + at);
-    const float4 a = __ldg(p), b = __ldg(p + 1);
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+  for (int k = 0; k < 4; ++k) {
+    largest = __hmax2(largest, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&word[k])));
   }
-  if constexpr (kBf16) {
-    return make_uint4(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
-                      PackBf16(x[6], x[7]));
-  }
-  return make_uint4(PackF16(x[0] * factor, x[1] * factor), PackF16(x[2] * factor, x[3] * factor),
-                    PackF16(x[4] * factor, x[5] * factor), PackF16(x[6] * factor, x[7] * factor));
+  return largest;
+}
+__device__ __forceinline__ uint32_t Bf16PairToF16(uint32_t pair, float factor) {
+  return PackF16(__uint_as_float(pair << 16) * factor,
+                 __uint_as_float(pair & 0xFFFF0000u) * factor);
+}
+// The power of two that puts `largest` into [256, 512).
+__device__ __forceinline__ float QueryUnit(float largest) {
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+  largest = largest == 0.0f ? 1.0f : fminf(fmaxf(largest, 8.7e-19f), 1.1e18f);
+  return __uint_as_float((__float_as_uint(largest) & 0x7F800000u) - (8u << 23));
+}
+__device__ __forceinline__ float Inverse(float power) {
+  return __uint_as_float(0x7F000000u - __float_as_uint(power));
 }
 
 // Four threads bring one head. The latent part becomes f16 after division by a power of two of the
-// head's own.
+// head's own; the RoPE part, and all of it beside bf16 rows, becomes bf16.
 template <bool kBf16>
 __device__ __forceinline__ void LoadQuery(const Arguments& args, Small* small, uint32_t tiles,
                                           int64_t row, int group) {
   const int h = threadIdx.x >> 2, c = threadIdx.x & 3, head = group * kUnitHeads + h;
   const bool real = head < args.heads;
   const int64_t base = row * args.query_row + head * args.query_head;
-  const uint4 zero = make_uint4(0, 0, 0, 0);
-  float unit = 1.0f, factor = 1.0f;
-  if constexpr (!kBf16) {
-    float largest = 0.0f;
-    if (real && args.query_bf16) {
-      const uint16_t* q = static_cast<const uint16_t*>(args.query) + base;
+  // Eight values from 8 * piece on: block of 128, half of it, chunk of 8.
+  const auto store = [&](int piece, uint4 v) {
+    const int tile = piece < 64 ? (piece >> 4) + 4 * (piece >> 3 & 1) : 8, chunk = piece & 7;
+    StoreShared(tiles + tile * kTile + h * 128 + ((chunk ^ (h & 7)) << 4), v);
+  };
+  float unit = 1.0f;
+  if (args.query_bf16) {
+    const uint4* source =
+        reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(args.query) + base) + c;
+    uint4 v[18];  // all in flight at once
+#pragma unroll
+    for (int i = 0; i < 18; ++i) {
+      const bool inside = real && (i < 16 || args.has_rope);
+      v[i] = inside ? __ldg(source + 4 * i) : make_uint4(0, 0, 0, 0);
+    }
+    if constexpr (!kBf16) {
       __nv_bfloat162 m = __float2bfloat162_rn(0.0f);
 #pragma unroll
+      for (int i = 0; i < 16; ++i) m = JoinMagnitude(m, v[i]);
+      unit = QueryUnit(fmaxf(__low2float(m), __high2float(m)));
+      const float factor = Inverse(unit);
+#pragma unroll
       for (int i = 0; i < 16; ++i) {
-        const uint4 v = __ldg(reinterpret_cast<const uint4*>(q + (c + 4 * i) * 8));
-        const uint32_t word[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-          m = __hmax2(m, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&word[k])));
-      }
-      largest = fmaxf(__low2float(m), __high2float(m));
-    } else if (real) {
-      const float4* q =
-          reinterpret_cast<const float4*>(static_cast<const float*>(args.query) + base);
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const float4 v = __ldg(q + c + 4 * i);
-        largest =
-            fmaxf(largest, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
+        v[i] = make_uint4(Bf16PairToF16(v[i].x, factor), Bf16PairToF16(v[i].y, factor),
+                          Bf16PairToF16(v[i].z, factor), Bf16PairToF16(v[i].w, factor));
       }
     }
-    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-    largest = largest == 0.0f ? 1.0f : fminf(fmaxf(largest, 8.7e-19f), 1.1e18f);
-    unit = __uint_as_float((__float_as_uint(largest) & 0x7F800000u) -
-                           (8u << 23));  // the largest lands in [256, 512)
-    factor = __uint_as_float(0x7F000000u - __float_as_uint(unit));
+#pragma unroll
+    for (int i = 0; i < 18; ++i) store(c + 4 * i, v[i]);
+  } else {
+    const float4* source =
+        reinterpret_cast<const float4*>(static_cast<const float*>(args.query) + base);
+    float4 v[36];
+#pragma unroll
+    for (int i = 0; i < 18; ++i) {
+      const bool inside = real && (i < 16 || args.has_rope);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        v[2 * i + k] = inside ? __ldg(source + 2 * (c + 4 * i) + k) : make_float4(0, 0, 0, 0);
+      }
+    }
+    float factor = 1.0f;
+    if constexpr (!kBf16) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        largest = fmaxf(largest, fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)),
+                                       fmaxf(fabsf(v[i].z), fabsf(v[i].w))));
+      }
+      unit = QueryUnit(largest);
+      factor = Inverse(unit);
+    }
+#pragma unroll
+    for (int i = 0; i < 18; ++i) {
+      const float4 a = v[2 * i], b = v[2 * i + 1];
+      if (kBf16 || i >= 16) {
+        store(c + 4 * i, make_uint4(PackBf16(a.x, a.y), PackBf16(a.z, a.w), PackBf16(b.x, b.y),
+                                    PackBf16(b.z, b.w)));
+      } else {
+        store(c + 4 * i,
+              make_uint4(PackF16(a.x * factor, a.y * factor), PackF16(a.z * factor, a.w * factor),
+                         PackF16(b.x * factor, b.y * factor), PackF16(b.z * factor, b.w * factor)));
+      }
+    }
   }
   if (c == 0) small->query_unit[h] = unit;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const int piece = c + 4 * i;  // latents 8 * piece ..: block of 128, half of it, chunk of 8
-    const int tile = (piece >> 4) + 4 * (piece >> 3 & 1), chunk = piece & 7;
-    const uint4 v = real ? QueryPiece<kBf16>(args, base + piece * 8, factor) : zero;
-    StoreShared(tiles + tile * kTile + h * 128 + ((chunk ^ (h & 7)) << 4), v);
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int chunk = c + 4 * i;
-    const uint4 v =
-        real && args.has_rope ? QueryPiece<true>(args, base + kLatent + chunk * 8, 1.0f) : zero;
-    StoreShared(tiles + 8 * kTile + h * 128 + ((chunk ^ (h & 7)) << 4), v);
-  }
 }
 
 // ---------------------------------------------------------------- one chunk's arithmetic
@@ -500,7 +515,7 @@ __device__ __forceinline__ void Chunk(const Arguments& args, Small* small, uint3
     } else {
       MmaWait<0>();
     }
-    if (j == 2 * kTiles - 1 && me.lane == 0) BarrierArrive(&small->empty[buffer]);
+    if (j == 2 * kTiles - 1) BarrierArrive(&small->empty[buffer]);
     take(j, x[j % (1 + kAhead)]);
   }
 }
@@ -537,7 +552,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int b = 0; b < 2; ++b) {
       for (int i = 0; i < 5; ++i) BarrierInit(&small->full[b][i], FullArrivals(i));
-      BarrierInit(&small->empty[b], 8);
+      BarrierInit(&small->empty[b], kMathThreads);
     }
     small->last_column = -1;
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
