@@ -15,10 +15,12 @@ namespace strata::cpu {
 namespace {
 
 // Page `index` of a sequence.
-int64_t PageId(const char* op, const View<const int32_t, 2>& block_table, int64_t sequence, int64_t index) {
+int64_t PageId(const char* op, const View<const int32_t, 2>& block_table, int64_t sequence,
+               int64_t index) {
   if (sequence < 0 || sequence >= block_table.dim(0) || index >= block_table.dim(1)) {
-    Fail(ErrorCode::kShape, fmt::format("{}: page {} of sequence {} is outside the block table of {} x {} pages", op,
-                                        index, sequence, block_table.dim(0), block_table.dim(1)));
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: page {} of sequence {} is outside the block table of {} x {} pages", op,
+                     index, sequence, block_table.dim(0), block_table.dim(1)));
   }
   return block_table(sequence, index);
 }
@@ -41,7 +43,8 @@ void StoreBf16(const float* x, int64_t n, std::byte* out) {
   }
 }
 
-// The scale that puts the largest magnitude on `top`; 1 where that scale would be zero, NaN for values with a NaN.
+// The scale that puts the largest magnitude on `top`; 1 where that scale would be zero, NaN for
+// values with a NaN.
 float ScaleFor(const float* x, int64_t n, float top) {
   const float scale = LargestMagnitude(x, n) / top;
   return scale == 0.0f ? 1.0f : scale;
@@ -53,7 +56,10 @@ void StoreFp8(const float* x, int64_t n, float scale, std::byte* out) {
 
 int8_t ToInt8(float x) {
   const float rounded = std::nearbyint(x);
-  return static_cast<int8_t>(rounded > 127.0f ? 127.0f : rounded < -127.0f ? -127.0f : rounded == rounded ? rounded : 0.0f);
+  return static_cast<int8_t>(rounded > 127.0f     ? 127.0f
+                             : rounded < -127.0f  ? -127.0f
+                             : rounded == rounded ? rounded
+                                                  : 0.0f);
 }
 
 void StoreLatent(const LatentLayout& layout, const float* x, std::byte* out) {
@@ -67,7 +73,8 @@ void StoreLatent(const LatentLayout& layout, const float* x, std::byte* out) {
       return;
     case DType::kInt8: {
       const float scale = ScaleFor(x, layout.latent, 127.0f);
-      for (int64_t i = 0; i < layout.latent; ++i) out[i] = std::byte(static_cast<uint8_t>(ToInt8(x[i] / scale)));
+      for (int64_t i = 0; i < layout.latent; ++i)
+        out[i] = std::byte(static_cast<uint8_t>(ToInt8(x[i] / scale)));
       std::memcpy(out + layout.latent, &scale, sizeof(scale));
       break;
     }
@@ -84,7 +91,8 @@ void StoreLatent(const LatentLayout& layout, const float* x, std::byte* out) {
 }
 
 // Key `index` of sequence `sequence`.
-void StoreKey(const char* op, const KeyPages& pages, int64_t sequence, int64_t index, const float* x) {
+void StoreKey(const char* op, const KeyPages& pages, int64_t sequence, int64_t index,
+              const float* x) {
   const KeyLayout& layout = pages.layout;
   const int64_t per_page = layout.KeysPerPage();
   const int64_t page_id = PageId(op, pages.block_table, sequence, index / per_page);
@@ -106,7 +114,8 @@ void StoreKey(const char* op, const KeyPages& pages, int64_t sequence, int64_t i
   }
 }
 
-// Forms pool `pool` of a sequence from the ring and stores its key; dims in runs that fit the stack.
+// Forms pool `pool` of a sequence from the ring and stores its key; dims in runs that fit the
+// stack.
 void FormPool(const WritePooledKeys& op, int64_t sequence, int64_t pool) {
   const DenseLoops& loops = ChosenDenseLoops();
   const int64_t kpool = op.pages.layout.kpool, dim = op.pages.layout.dim, cells = op.ring.dim(1);
@@ -114,7 +123,8 @@ void FormPool(const WritePooledKeys& op, int64_t sequence, int64_t pool) {
   const auto raw = [&](int64_t c) { return &op.ring(sequence, (pool * kpool + c) % cells, 0); };
   for (int64_t d = 0; d < dim; ++d) {
     maxima[d] = raw(0)[dim + d] + op.ape(0, d);
-    for (int64_t c = 1; c < kpool; ++c) maxima[d] = std::max(maxima[d], raw(c)[dim + d] + op.ape(c, d));
+    for (int64_t c = 1; c < kpool; ++c)
+      maxima[d] = std::max(maxima[d], raw(c)[dim + d] + op.ape(c, d));
     sums[d] = key[d] = 0.0f;
   }
   for (int64_t c = 0; c < kpool; ++c) {
@@ -139,9 +149,11 @@ void Run(const WriteLatent& op, Stream stream) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t position = op.positions(row);
       if (position < 0) continue;
-      const int64_t page = PageId("WriteLatent", op.pages.block_table, op.rows.sequence(row), position / kPageCells);
-      StoreLatent(layout, op.values.row(row),
-                  op.pages.base + page * op.pages.page_stride + position % kPageCells * layout.RowBytes());
+      const int64_t page =
+          PageId("WriteLatent", op.pages.block_table, op.rows.sequence(row), position / kPageCells);
+      StoreLatent(
+          layout, op.values.row(row),
+          op.pages.base + page * op.pages.page_stride + position % kPageCells * layout.RowBytes());
     }
   });
 }
@@ -150,7 +162,8 @@ void Run(const WriteIndexKeys& op, Stream stream) {
   stream.pool->For(op.keys.dim(0), Grain(8 * op.keys.dim(1)), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t position = op.positions(row);
-      if (position >= 0) StoreKey("WriteIndexKeys", op.pages, op.rows.sequence(row), position, op.keys.row(row));
+      if (position >= 0)
+        StoreKey("WriteIndexKeys", op.pages, op.rows.sequence(row), position, op.keys.row(row));
     }
   });
 }
@@ -164,7 +177,8 @@ void Run(const WritePooledKeys& op, Stream) {
     if (position < 0) continue;
     const int64_t sequence = op.rows.sequence(row);
     if (sequence < 0 || sequence >= op.ring.dim(0)) {
-      Fail(ErrorCode::kShape, fmt::format("WritePooledKeys: sequence {} has no ring, there are {}", sequence, op.ring.dim(0)));
+      Fail(ErrorCode::kShape, fmt::format("WritePooledKeys: sequence {} has no ring, there are {}",
+                                          sequence, op.ring.dim(0)));
     }
     float* cell = &op.ring(sequence, position % op.ring.dim(1), 0);
     std::memcpy(cell, op.keys.row(row), bytes);

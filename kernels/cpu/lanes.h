@@ -3,6 +3,10 @@
 // namespace of their level; everything is forced inline, so no symbol of a wide level can leak into a narrow one.
 #pragma once
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 
@@ -15,7 +19,6 @@ typedef float F32x16 __attribute__((vector_size(64)));
 typedef int32_t I32x16 __attribute__((vector_size(64)));
 typedef uint32_t U32x16 __attribute__((vector_size(64)));
 typedef uint16_t U16x16 __attribute__((vector_size(32)));
-typedef uint8_t U8x16 __attribute__((vector_size(16)));
 typedef int8_t I8x16 __attribute__((vector_size(16)));
 
 STRATA_LANES_INLINE F32x16 Load(const float* p) {
@@ -24,24 +27,46 @@ STRATA_LANES_INLINE F32x16 Load(const float* p) {
   return v;
 }
 STRATA_LANES_INLINE void Store(float* p, F32x16 v) { std::memcpy(p, &v, sizeof(v)); }
-STRATA_LANES_INLINE F32x16 Splat(float x) { return F32x16{} + x; }
+// The value, held in a register: a compiler may otherwise read its memory again for every use.
+STRATA_LANES_INLINE F32x16 InRegister(F32x16 v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#endif
+  return v;
+}
+STRATA_LANES_INLINE F32x16 Splat(float x) { return F32x16{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+// Sixteen narrow integers as 32-bit lanes. The AVX-512 forms are one instruction, which not every compiler makes of the
+// generic conversion (and the forms without a mask warn in some).
+STRATA_LANES_INLINE U32x16 Widen(U16x16 v) {
+#if defined(__AVX512F__)
+  return (U32x16)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);
+#else
+  return __builtin_convertvector(v, U32x16);
+#endif
+}
+STRATA_LANES_INLINE I32x16 Widen(I8x16 v) {
+#if defined(__AVX512F__)
+  return (I32x16)_mm512_maskz_cvtepi8_epi32(0xffff, (__m128i)v);
+#else
+  return __builtin_convertvector(v, I32x16);
+#endif
+}
 STRATA_LANES_INLINE F32x16 LoadBf16(const uint16_t* p) {
   U16x16 v;
   std::memcpy(&v, p, sizeof(v));
-  return (F32x16)(__builtin_convertvector(v, U32x16) << 16);
+  return (F32x16)(Widen(v) << 16);
 }
 STRATA_LANES_INLINE F32x16 LoadInt8(const int8_t* p) {
   I8x16 v;
   std::memcpy(&v, p, sizeof(v));
-  return __builtin_convertvector(__builtin_convertvector(v, I32x16), F32x16);
+  return __builtin_convertvector(Widen(v), F32x16);
 }
 // e4m3 codes without NaN codes: exponent and mantissa move into fp32 fields, then one exact multiplication by 2^120
-// puts the bias right, subnormals included.
+// puts the bias right, subnormals included. The sign comes along by sign extension.
 STRATA_LANES_INLINE F32x16 LoadFp8(const uint8_t* p) {
-  U8x16 v;
+  I8x16 v;
   std::memcpy(&v, p, sizeof(v));
-  const U32x16 wide = __builtin_convertvector(v, U32x16);
-  const U32x16 bits = (wide & 0x80u) << 24 | (wide & 0x7fu) << 20;
+  const U32x16 bits = (U32x16)Widen(v) << 20 & 0x87f00000u;
   return (F32x16)bits * 0x1p120f;
 }
 
