@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -30,24 +31,97 @@ std::string ReadTextFile(const std::filesystem::path& file, size_t limit) {
   return text;
 }
 
-ordered_json ParseJson(std::string_view text, const std::string& file_name, int max_depth) {
-  // nlohmann's parser is iterative, but destroying or printing a deep value recurses: refuse depth
-  // while parsing.
-  const auto callback = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-    if (depth > max_depth) {
-      Fail(ErrorCode::kModelFile,
-           fmt::format("{}: JSON is nested deeper than {}", file_name, max_depth));
-    }
+namespace {
+
+// Builds the tree from the parser's events. nlohmann's own builder searches the whole object at
+// every key, which takes minutes for a vocabulary; this one appends and looks for repeated keys
+// once, when the object closes.
+class TreeBuilder {
+ public:
+  TreeBuilder(const std::string& file_name, int max_depth)
+      : file_name_(file_name), max_depth_(max_depth) {}
+
+  bool null() { return Add(nullptr); }
+  bool boolean(bool value) { return Add(value); }
+  bool number_integer(int64_t value) { return Add(value); }
+  bool number_unsigned(uint64_t value) { return Add(value); }
+  bool number_float(double value, const std::string&) { return Add(value); }
+  bool string(std::string& value) { return Add(std::move(value)); }
+  bool binary(ordered_json::binary_t&) { return false; }
+  bool start_object(size_t) { return Open(ordered_json::object()); }
+  bool start_array(size_t) { return Open(ordered_json::array()); }
+  bool end_array() {
+    open_.pop_back();
     return true;
-  };
-  try {
-    return ordered_json::parse(text.begin(), text.end(), callback);
-  } catch (const ordered_json::parse_error& error) {
-    Fail(ErrorCode::kModelFile,
-         fmt::format("{}: not valid JSON near byte {}", file_name, error.byte));
-  } catch (const ordered_json::exception&) {
-    Fail(ErrorCode::kModelFile, fmt::format("{}: not valid JSON", file_name));
   }
+  bool key(std::string& name) {
+    auto& object = *open_.back()->get_ptr<ordered_json::object_t*>();
+    object.emplace_back(std::move(name), nullptr);
+    member_ = &object.back().second;
+    return true;
+  }
+  bool end_object() {
+    std::vector<const std::string*> keys;
+    for (const auto& [name, value] : *open_.back()->get_ptr<ordered_json::object_t*>())
+      keys.push_back(&name);
+    std::sort(keys.begin(), keys.end(),
+              [](const std::string* a, const std::string* b) { return *a < *b; });
+    for (size_t i = 1; i < keys.size(); ++i) {
+      if (*keys[i] == *keys[i - 1]) {
+        Fail(ErrorCode::kModelFile, fmt::format("{}: the key {} stands twice in one object",
+                                                file_name_, ShortJson(*keys[i])));
+      }
+    }
+    open_.pop_back();
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const ordered_json::exception&) {
+    Fail(ErrorCode::kModelFile,
+         fmt::format("{}: not valid JSON near byte {}", file_name_, position));
+  }
+
+  ordered_json Take() { return std::move(root_); }
+
+ private:
+  ordered_json* Place(ordered_json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      return &open_.back()->back();
+    }
+    *member_ = std::move(value);
+    return member_;
+  }
+  bool Add(ordered_json value) {
+    Place(std::move(value));
+    return true;
+  }
+  // Destroying or printing a deep value recurses, so depth is refused here.
+  bool Open(ordered_json value) {
+    if (static_cast<int>(open_.size()) >= max_depth_) {
+      Fail(ErrorCode::kModelFile,
+           fmt::format("{}: JSON is nested deeper than {}", file_name_, max_depth_));
+    }
+    open_.push_back(Place(std::move(value)));
+    return true;
+  }
+
+  const std::string& file_name_;
+  int max_depth_;
+  ordered_json root_;
+  std::vector<ordered_json*> open_;  // stays valid: an open value's parent does not grow
+  ordered_json* member_ = nullptr;   // of the innermost object, for the value that follows its key
+};
+
+}  // namespace
+
+ordered_json ParseJson(std::string_view text, const std::string& file_name, int max_depth) {
+  TreeBuilder builder(file_name, max_depth);
+  ordered_json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.Take();
 }
 
 std::string ShortJson(const ordered_json& value) {
@@ -118,6 +192,13 @@ int64_t JsonFields::NeedInteger(const char* name, int64_t low, int64_t high) con
   if (!value || *value < low || *value > high)
     Refuse(name, fmt::format("{} to {} is accepted", low, high));
   return *value;
+}
+
+double JsonFields::NumberOr(const char* name, double fallback, double low, double high) const {
+  const double value = Number(name).value_or(fallback);
+  if (!(value >= low && value <= high))
+    Refuse(name, fmt::format("{} to {} is accepted", low, high));
+  return value;
 }
 
 int64_t JsonFields::IntegerOr(const char* name, int64_t fallback, int64_t low, int64_t high) const {

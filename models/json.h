@@ -20,7 +20,8 @@ constexpr int kJsonDepth = 64;
 // Whole file as text. Fail(kModelFile) names the file; larger than `limit` bytes is refused.
 std::string ReadTextFile(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
 
-// Fail(kModelFile): "FILE: not valid JSON at byte N" or "FILE: JSON nested deeper than D".
+// Keeps the order of keys; linear in the text. Fail(kModelFile): "FILE: not valid JSON near byte
+// N", "FILE: JSON is nested deeper than D", "FILE: the key NAME stands twice in one object".
 nlohmann::ordered_json ParseJson(std::string_view text, const std::string& file_name,
                                  int max_depth = kJsonDepth);
 
@@ -42,6 +43,8 @@ class JsonFields {
   int64_t NeedInteger(const char* name, int64_t low, int64_t high) const;
   // Absent gives `fallback`.
   int64_t IntegerOr(const char* name, int64_t fallback, int64_t low, int64_t high) const;
+
+  double NumberOr(const char* name, double fallback, double low, double high) const;
 
   // "FILE: field NAME is VALUE, WANTED"
   [[noreturn]] void Refuse(const char* name, const std::string& wanted) const;
