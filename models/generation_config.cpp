@@ -53,13 +53,14 @@ void AddTokenizerEos(const std::filesystem::path& directory, std::vector<int32_t
     text = (*token)["content"].get<std::string>();
   }
   if (text.empty()) return;
-  const std::optional<ordered_json> tokenizer = ReadOptional(directory / "tokenizer.json");
+  const std::filesystem::path tokenizer_file = directory / "tokenizer.json";
+  const std::optional<ordered_json> tokenizer = ReadOptional(tokenizer_file);
   if (!tokenizer || !tokenizer->is_object() || !tokenizer->contains("added_tokens")) return;
   for (const ordered_json& added : (*tokenizer)["added_tokens"]) {
-    if (added.is_object() && added.value("content", "") == text && added.contains("id") &&
-        added["id"].is_number_integer()) {
-      AddId(ids, added["id"].get<int64_t>());
-    }
+    if (!added.is_object() || !added.contains("content") || added["content"] != text) continue;
+    const JsonFields fields(added, tokenizer_file.string() + ": added_tokens",
+                            ErrorCode::kModelFile);
+    AddId(ids, fields.NeedInteger("id", 0, INT32_MAX));
   }
 }
 
