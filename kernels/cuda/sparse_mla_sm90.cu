@@ -77,18 +77,7 @@ bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns) {
   return plan.ctas == 1 || columns <= int64_t{plan.ctas} * plan.chunks * sm90::kChunk;
 }
 
-int SparseMlaResidentClusters(const SparseMlaPlan& plan, DType dtype) {
-  cudaLaunchConfig_t config{};
-  cudaLaunchAttribute attribute;
-  Configure(plan, FormatIndex(dtype), 64, nullptr, &config, &attribute);
-  int clusters = 0;
-  CheckCuda(
-      cudaOccupancyMaxActiveClusters(&clusters, Find(plan).kernel[FormatIndex(dtype)], &config),
-      "SparseMla: resident clusters");
-  return clusters;
-}
-
-SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType) {
+SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns) {
   const int64_t units = rows * ((heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads);
   const SparseMlaPlan wide = {16, 2, 4}, narrow = {16, 2, 2}, long_rows = {16, 3, 4};
   if (units <= 1 && SparseMlaPlanFits(wide, columns)) return wide;
@@ -151,9 +140,7 @@ const SparseMlaVariant kSparseMlaSm90 = {
     "16-byte steps",
     SupportsSm90,
     [](const SparseMla& op, cudaStream_t stream) {
-      RunSparseMlaSm90(op,
-                       ChooseSparseMlaPlan(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
-                                           op.pages.layout.dtype),
+      RunSparseMlaSm90(op, ChooseSparseMlaPlan(op.query.dim(0), op.query.dim(1), op.ids.dim(1)),
                        stream);
     },
     [](int64_t, int64_t, int64_t, int64_t) { return size_t{0}; }};

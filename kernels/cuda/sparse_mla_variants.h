@@ -39,10 +39,8 @@ struct SparseMlaPlan {
   int parts;   // the output latents are cut into
 };
 std::span<const SparseMlaPlan> SparseMlaPlans();
-SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype);
+SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns);
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns);
 void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream_t stream);
-// Clusters of the plan that the current device holds at once.
-int SparseMlaResidentClusters(const SparseMlaPlan& plan, DType dtype);
 
 }  // namespace strata::cuda
