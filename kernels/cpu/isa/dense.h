@@ -23,7 +23,7 @@ struct LinearArgs {
 };
 
 struct DenseLoops {
-  // Rows [row_begin, row_end) times outputs [out_begin, out_end).
+  // Rows [row_begin, row_end) times outputs [out_begin, out_end); out_begin is a multiple of 16.
   void (*linear)(const LinearArgs& args, int64_t row_begin, int64_t row_end, int64_t out_begin,
                  int64_t out_end);
   void (*rms_norm)(const float* x, const float* weight, float epsilon, float* y, int64_t width);
