@@ -1,34 +1,24 @@
 // Stop tokens are the union of what three files say; sampling defaults are typed.
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <fstream>
 
 #include "models/config.h"
 #include "models/json.h"
 #include "tests/models/model_fixture.h"
+#include "tests/models/temporary_folder.h"
 
 namespace strata {
 namespace {
 
 class GenerationConfigTest : public ::testing::Test {
  protected:
-  GenerationConfigTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "strata-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~GenerationConfigTest() override { std::filesystem::remove_all(folder_); }
-
-  void Write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-  }
+  void Write(const std::string& name, const std::string& text) { folder_.Write(name, text); }
   // The tokenizer's end token `text` has this id.
   void WriteTokenizer(const std::string& text, const std::string& id) {
     Write("tokenizer_config.json", "{\"eos_token\": \"" + text + "\"}");
     Write("tokenizer.json", "{\"added_tokens\": [{\"id\": 90, \"content\": \"<pad>\"}, {\"id\": " +
                                 id + ", \"content\": \"" + text + "\"}]}");
   }
-  std::vector<int32_t> Eos() { return LoadGenerationConfig(folder_).eos_token_ids; }
+  std::vector<int32_t> Eos() { return LoadGenerationConfig(folder_.path()).eos_token_ids; }
   std::string Refusal() {
     try {
       Eos();
@@ -38,11 +28,11 @@ class GenerationConfigTest : public ::testing::Test {
     return "";
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(GenerationConfigTest, EmptyFolderLeavesTheDefaults) {
-  const GenerationConfig generation = LoadGenerationConfig(folder_);
+  const GenerationConfig generation = LoadGenerationConfig(folder_.path());
   EXPECT_TRUE(generation.eos_token_ids.empty());
   EXPECT_FALSE(generation.do_sample || generation.temperature || generation.top_p ||
                generation.top_k || generation.min_p || generation.repetition_penalty);
@@ -67,11 +57,11 @@ TEST_F(GenerationConfigTest, ThreeFilesThatDifferAreUnited) {
   Write("generation_config.json", R"({"eos_token_id": [2, 1, 5]})");
   WriteTokenizer("<|end|>", "11");
   EXPECT_EQ(Eos(), (std::vector<int32_t>{1, 2, 5, 11}));
-  std::filesystem::remove(folder_ / "config.json");
+  std::filesystem::remove(folder_.path() / "config.json");
   EXPECT_EQ(Eos(), (std::vector<int32_t>{2, 1, 5, 11}));
-  std::filesystem::remove(folder_ / "generation_config.json");
+  std::filesystem::remove(folder_.path() / "generation_config.json");
   EXPECT_EQ(Eos(), (std::vector<int32_t>{11}));
-  std::filesystem::remove(folder_ / "tokenizer.json");
+  std::filesystem::remove(folder_.path() / "tokenizer.json");
   EXPECT_TRUE(Eos().empty());
 }
 
@@ -120,7 +110,7 @@ TEST_F(GenerationConfigTest, SamplingDefaultsAreRead) {
   Write("generation_config.json",
         R"({"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 40, "min_p": 0.01,
             "repetition_penalty": 1.05})");
-  const GenerationConfig generation = LoadGenerationConfig(folder_);
+  const GenerationConfig generation = LoadGenerationConfig(folder_.path());
   EXPECT_EQ(generation.do_sample, true);
   EXPECT_EQ(generation.temperature, 0.6);
   EXPECT_EQ(generation.top_p, 0.95);
