@@ -94,6 +94,7 @@ std::string ShapeText(std::span<const int64_t> shape) {
 
 struct StoredTensor {
   TensorRef ref;
+  uint64_t begin = 0;  // byte in the file's data section
   const StoredType* type = nullptr;
   std::string file;
 };
@@ -119,11 +120,14 @@ StoredTensor ReadEntry(const std::string& file, const std::string& name,
   tensor.ref.dtype = tensor.type->dtype;
   const nlohmann::ordered_json* shape = fields.Find("shape");
   const nlohmann::ordered_json* offsets = fields.Find("data_offsets");
-  if (shape == nullptr || !shape->is_array() || shape->size() > 8)
-    RefuseTensor(file, name, "has no shape");
+  if (shape == nullptr) RefuseTensor(file, name, "has no shape");
+  if (!shape->is_array() || shape->size() > 8)
+    RefuseTensor(file, name, fmt::format("has the shape {}", ShortJson(*shape)));
   if (offsets == nullptr || !offsets->is_array() || offsets->size() != 2 ||
       !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
-    RefuseTensor(file, name, "has no data_offsets");
+    RefuseTensor(file, name,
+                 offsets == nullptr ? "has no data_offsets"
+                                    : fmt::format("has the data_offsets {}", ShortJson(*offsets)));
   }
   uint64_t elements = 1;
   for (const auto& extent : *shape) {
@@ -149,8 +153,7 @@ StoredTensor ReadEntry(const std::string& file, const std::string& name,
                              ShapeText(tensor.ref.shape), type_name, end - begin,
                              elements * static_cast<uint64_t>(tensor.type->bytes)));
   }
-  tensor.ref.data =
-      reinterpret_cast<const std::byte*>(begin);  // an offset until the mapping's base is added
+  tensor.begin = begin;
   tensor.ref.bytes = end - begin;
   return tensor;
 }
@@ -185,26 +188,32 @@ struct Checkpoint::Impl {
     const nlohmann::ordered_json header = ParseJson(text, file + " (header)", kHeaderDepth);
     if (!header.is_object())
       Fail(ErrorCode::kModelFile, fmt::format("{}: the header is not an object", file));
-    std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    std::vector<StoredTensor> entries;
     for (const auto& [name, entry] : header.items()) {
-      if (name == "__metadata__") continue;
-      StoredTensor tensor = ReadEntry(file, name, entry, data_bytes);
-      const uint64_t offset = reinterpret_cast<uint64_t>(tensor.ref.data);
-      if (tensor.ref.bytes > 0) ranges.emplace_back(offset, offset + tensor.ref.bytes);
-      tensor.ref.data = base + offset;
+      if (name != "__metadata__") entries.push_back(ReadEntry(file, name, entry, data_bytes));
+    }
+    std::sort(entries.begin(), entries.end(), [](const StoredTensor& a, const StoredTensor& b) {
+      return std::pair(a.begin, a.ref.bytes) < std::pair(b.begin, b.ref.bytes);
+    });
+    // In file order: no two may share a byte, so that copies for alignment stay below the file's
+    // size.
+    const StoredTensor* previous = nullptr;
+    for (StoredTensor& tensor : entries) {
+      if (previous != nullptr && tensor.begin < previous->begin + previous->ref.bytes) {
+        Fail(ErrorCode::kModelFile,
+             fmt::format("{}: tensors {} and {} overlap at byte {}; the file is damaged", file,
+                         previous->ref.name, tensor.ref.name, tensor.begin));
+      }
+      tensor.ref.data = base + tensor.begin;
       Align(tensor);
+      previous = &tensor;
+    }
+    for (StoredTensor& tensor : entries) {
+      const std::string name = tensor.ref.name;
       const auto [existing, added] = tensors.emplace(name, std::move(tensor));
       if (!added) {
         Fail(ErrorCode::kModelFile,
              fmt::format("tensor {} is in {} and in {}", name, existing->second.file, file));
-      }
-    }
-    std::sort(ranges.begin(), ranges.end());
-    for (size_t i = 1; i < ranges.size(); ++i) {
-      if (ranges[i].first < ranges[i - 1].second) {
-        Fail(ErrorCode::kModelFile,
-             fmt::format("{}: two tensors overlap at byte {}; the file is damaged", file,
-                         ranges[i].first));
       }
     }
   }
@@ -274,9 +283,15 @@ Checkpoint Checkpoint::Open(const std::filesystem::path& directory) {
     impl->AddFile(directory / shard);
   }
   for (const auto& [name, shard] : weight_map->items()) {
-    if (!impl->tensors.contains(name)) {
+    const std::string shard_name = shard.get<std::string>();
+    const auto found = impl->tensors.find(name);
+    if (found == impl->tensors.end()) {
       Fail(ErrorCode::kModelFile, fmt::format("{} says tensor {} is in {}, but no shard has it",
-                                              index_name, name, shard.get<std::string>()));
+                                              index_name, name, shard_name));
+    }
+    if (found->second.file != (directory / shard_name).string()) {
+      Fail(ErrorCode::kModelFile, fmt::format("{} says tensor {} is in {}, but it is in {}",
+                                              index_name, name, shard_name, found->second.file));
     }
   }
   return Checkpoint(std::move(impl));
@@ -399,6 +414,8 @@ void WriteSafetensors(const std::filesystem::path& file, std::span<const TensorT
   std::error_code error;
   std::filesystem::rename(partial, file, error);
   if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
     Fail(ErrorCode::kModelFile,
          fmt::format("{} cannot be written: {}", file.string(), error.message()));
   }

@@ -17,12 +17,15 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxLayers = 1024;
+constexpr double kMaxTheta = 1e12;
+constexpr double kMaxRopeFactor = 1e6;
+constexpr double kMaxMscale = 1000.0;
 
 struct FamilyInfo {
   const char* model_type;
   ModelFamily family;
   bool index_rope_interleaved;  // the family's published default
-  double rope_theta;            // the family's documented default
+  double rope_theta;            // what the family's first published config.json says
 };
 constexpr FamilyInfo kFamilies[] = {
     {"deepseek_v32", ModelFamily::kDeepseekV32, false, 10000.0},
@@ -62,9 +65,14 @@ RopeConfig ReadRope(const JsonFields& fields, const FamilyInfo& family,
         fmt::format("rope_theta is nowhere in the file; the default of {}, {}, is used",
                     family.model_type, family.rope_theta));
   }
-  if (!(rope.theta > 1.0)) {
-    Fail(ErrorCode::kConfig, fmt::format("{}: rope_theta is {}, a number above 1 is needed",
-                                         fields.file_name(), rope.theta));
+  if (!(rope.theta > 1.0 && rope.theta <= kMaxTheta)) {
+    Fail(ErrorCode::kConfig,
+         fmt::format("{}: rope_theta is {}, a number above 1 and at most {} is needed",
+                     fields.file_name(), rope.theta, kMaxTheta));
+  }
+  for (const JsonFields* place : {&fields, &rope_fields}) {
+    if (place->Number("partial_rotary_factor").value_or(1.0) != 1.0)
+      place->Refuse("partial_rotary_factor", "1 is served: qk_rope_head_dim says what rotates");
   }
   rope.type =
       rope_fields.String("rope_type").value_or(rope_fields.String("type").value_or("default"));
@@ -74,22 +82,23 @@ RopeConfig ReadRope(const JsonFields& fields, const FamilyInfo& family,
                      fields.file_name(), rope.type));
   }
   if (rope.type == "default") return rope;
-  rope.factor = rope_fields.Number("factor").value_or(0.0);
-  if (!(rope.factor >= 1.0)) rope_fields.Refuse("factor", "a number of 1 or more is needed");
+  rope.factor = rope_fields.NeedNumber("factor", 1.0, kMaxRopeFactor);
+  if (rope_fields.Has("mscale_all_dim"))
+    rope.mscale_all_dim = rope_fields.NeedNumber("mscale_all_dim", 0.0, kMaxMscale);
   if (rope.type == "linear") return rope;
   rope.original_max_position =
-      rope_fields.IntegerOr("original_max_position_embeddings", 0, 1, int64_t{1} << 40);
+      rope_fields.IntegerOr("original_max_position_embeddings", 0, 1, INT32_MAX);
   if (rope.original_max_position == 0) {
-    rope.original_max_position = fields.NeedInteger("max_position_embeddings", 1, int64_t{1} << 40);
+    rope.original_max_position = fields.NeedInteger("max_position_embeddings", 1, INT32_MAX);
     warnings.push_back(fmt::format(
         "yarn without original_max_position_embeddings: max_position_embeddings {} is used",
         rope.original_max_position));
   }
-  rope.beta_fast = rope_fields.Number("beta_fast").value_or(32.0);
-  rope.beta_slow = rope_fields.Number("beta_slow").value_or(1.0);
-  rope.mscale = rope_fields.Number("mscale");
-  rope.mscale_all_dim = rope_fields.Number("mscale_all_dim");
-  rope.attention_factor = rope_fields.Number("attention_factor");
+  rope.beta_slow = rope_fields.NumberOr("beta_slow", 1.0, 1e-3, 1e6);
+  rope.beta_fast = rope_fields.NumberOr("beta_fast", 32.0, rope.beta_slow, 1e6);
+  if (rope_fields.Has("mscale")) rope.mscale = rope_fields.NeedNumber("mscale", 0.0, kMaxMscale);
+  if (rope_fields.Has("attention_factor"))
+    rope.attention_factor = rope_fields.NeedNumber("attention_factor", 1e-3, kMaxMscale);
   rope.truncate = rope_fields.Boolean("truncate").value_or(true);
   return rope;
 }
@@ -102,7 +111,8 @@ std::vector<bool> ReadWords(const JsonFields& fields, const char* name, int64_t 
     fields.Refuse(name, fmt::format("a list of {} entries, one per layer, is needed", layers));
   }
   std::vector<bool> result;
-  for (const ordered_json& word : list) {
+  for (const ordered_json& entry : list) {
+    const std::string word = entry.is_string() ? entry.get<std::string>() : "";
     if (word != yes && word != no)
       fields.Refuse(name, fmt::format("entries are '{}' or '{}'", yes, no));
     result.push_back(word == yes);
@@ -110,15 +120,22 @@ std::vector<bool> ReadWords(const JsonFields& fields, const char* name, int64_t 
   return result;
 }
 
-// indexer_types names each layer; index_topk_pattern does so with the letters F and S;
-// index_topk_freq n with index_skip_topk_offset o (default 2) makes layer i full when max(i - o +
-// 1, 0) is a multiple of n.
+// Which layers run their indexer; the others reuse the ids of the last one that did. In this order:
+// - indexer_types: "full" or "shared" for each layer;
+// - index_topk_pattern: the same as a string of F and S, or as a list;
+// - index_topk_freq n with index_skip_topk_offset o (2 when absent): layer i is full when
+//   max(i - o + 1, 0) is a multiple of n. So the first o layers are full, then every n-th one:
+//   n = 4, o = 3 gives 0, 1, 2, 6, 10, 14, ...
 std::vector<bool> ReadIndexerLayers(const JsonFields& fields, int64_t layers) {
   if (fields.Has("indexer_types"))
     return ReadWords(fields, "indexer_types", layers, "full", "shared");
   const ordered_json* pattern = fields.Find("index_topk_pattern");
-  if (pattern != nullptr && pattern->is_array())
+  if (pattern != nullptr && pattern->is_array()) {
+    const ordered_json first = pattern->empty() ? ordered_json() : pattern->front();
+    const bool letters = first.is_string() && first.get<std::string>().size() == 1;
+    if (letters) return ReadWords(fields, "index_topk_pattern", layers, "F", "S");
     return ReadWords(fields, "index_topk_pattern", layers, "full", "shared");
+  }
   std::vector<bool> full(static_cast<size_t>(layers), true);
   if (pattern != nullptr) {
     const std::string letters = *fields.String("index_topk_pattern");
@@ -138,23 +155,26 @@ std::vector<bool> ReadIndexerLayers(const JsonFields& fields, int64_t layers) {
   return full;
 }
 
+// mlp_layer_types names each layer; else layer i is a mixture of experts from first_k_dense_replace
+// on when it is a multiple of moe_layer_freq.
 std::vector<bool> ReadSparseLayers(const JsonFields& fields, int64_t layers) {
   if (fields.Has("mlp_layer_types"))
     return ReadWords(fields, "mlp_layer_types", layers, "sparse", "dense");
-  const int64_t dense = fields.IntegerOr("first_k_dense_replace", 0, 0, kMaxLayers);
+  const int64_t dense = fields.NeedInteger("first_k_dense_replace", 0, kMaxLayers);
   const int64_t frequency = fields.IntegerOr("moe_layer_freq", 1, 1, kMaxLayers);
   std::vector<bool> sparse;
   for (int64_t i = 0; i < layers; ++i) sparse.push_back(i >= dense && i % frequency == 0);
   return sparse;
 }
 
+// Families differ in what an absent field means, so those that change the result must be there.
 void ReadExperts(const JsonFields& fields, ModelConfig& config) {
   config.moe_intermediate = fields.NeedInteger("moe_intermediate_size", 1, kMaxWidth);
   config.experts = fields.NeedInteger("n_routed_experts", 1, kMaxRoutedExperts);
   config.experts_per_token = fields.NeedInteger("num_experts_per_tok", 1, config.experts);
-  config.shared_experts = fields.IntegerOr("n_shared_experts", 0, 0, 64);
-  config.expert_groups = fields.IntegerOr("n_group", 1, 1, config.experts);
-  config.kept_groups = fields.IntegerOr("topk_group", 1, 1, config.expert_groups);
+  config.shared_experts = fields.NeedInteger("n_shared_experts", 0, 64);
+  config.expert_groups = fields.NeedInteger("n_group", 1, config.experts);
+  config.kept_groups = fields.NeedInteger("topk_group", 1, config.expert_groups);
   if (config.experts % config.expert_groups != 0) {
     fields.Refuse("n_group",
                   fmt::format("a divisor of n_routed_experts {} is needed", config.experts));
@@ -165,9 +185,11 @@ void ReadExperts(const JsonFields& fields, ModelConfig& config) {
                               config.experts / config.expert_groups * config.kept_groups));
   }
   config.normalise_experts = fields.Boolean("norm_topk_prob").value_or(true);
-  config.routed_scaling = fields.Number("routed_scaling_factor").value_or(1.0);
+  config.routed_scaling = fields.NeedNumber("routed_scaling_factor", 1e-6, 1e6);
   const std::string scoring = fields.String("scoring_func").value_or("sigmoid");
   if (scoring != "sigmoid") fields.Refuse("scoring_func", "sigmoid is served");
+  const std::string method = fields.String("topk_method").value_or("noaux_tc");
+  if (method != "noaux_tc") fields.Refuse("topk_method", "noaux_tc is served");
 }
 
 void CheckQuantisation(const JsonFields& fields) {
@@ -184,9 +206,8 @@ void CheckQuantisation(const JsonFields& fields) {
 }
 
 ModelConfig ReadConfig(const ordered_json& root, const std::string& file_name) {
-  const JsonFields outer(root, file_name, ErrorCode::kConfig);
-  const FamilyInfo& family = FindFamily(outer);
-  const JsonFields& fields = outer;
+  const JsonFields fields(root, file_name, ErrorCode::kConfig);
+  const FamilyInfo& family = FindFamily(fields);
   ModelConfig config;
   config.family = family.family;
   config.model_type = family.model_type;
@@ -203,8 +224,8 @@ ModelConfig ReadConfig(const ordered_json& root, const std::string& file_name) {
   config.rope_dim = fields.NeedInteger("qk_rope_head_dim", 0, 4096);
   if (config.rope_dim % 2 != 0) fields.Refuse("qk_rope_head_dim", "an even number is needed");
   config.value_dim = fields.NeedInteger("v_head_dim", 1, 4096);
-  config.max_position = fields.NeedInteger("max_position_embeddings", 1, int64_t{1} << 31);
-  config.rms_norm_epsilon = fields.Number("rms_norm_eps").value_or(1e-6);
+  config.max_position = fields.NeedInteger("max_position_embeddings", 1, INT32_MAX);
+  config.rms_norm_epsilon = fields.NeedNumber("rms_norm_eps", 1e-12, 1.0);
   config.attention_bias = fields.Boolean("attention_bias").value_or(false);
   if (config.attention_bias)
     fields.Refuse("attention_bias", "projections with a bias are not served");

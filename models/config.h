@@ -46,7 +46,7 @@ struct ModelConfig {
   int64_t layers = 0;      // main layers, without MTP
   int64_t mtp_layers = 0;  // num_nextn_predict_layers; their index starts at `layers`
   int64_t heads = 0;
-  int64_t q_lora_rank = 0;  // 0: q_proj instead of q_a / q_b
+  int64_t q_lora_rank = 0;  // at least 1: the indexer's queries come from it
   int64_t kv_lora_rank = 0;
   int64_t nope_dim = 0;      // qk_nope_head_dim
   int64_t rope_dim = 0;      // qk_rope_head_dim, 0 allowed

@@ -194,15 +194,19 @@ int64_t JsonFields::NeedInteger(const char* name, int64_t low, int64_t high) con
   return *value;
 }
 
-double JsonFields::NumberOr(const char* name, double fallback, double low, double high) const {
-  const double value = Number(name).value_or(fallback);
-  if (!(value >= low && value <= high))
+double JsonFields::NeedNumber(const char* name, double low, double high) const {
+  const std::optional<double> value = Number(name);
+  if (!value || !(*value >= low && *value <= high))
     Refuse(name, fmt::format("{} to {} is accepted", low, high));
-  return value;
+  return *value;
 }
 
 int64_t JsonFields::IntegerOr(const char* name, int64_t fallback, int64_t low, int64_t high) const {
   return Has(name) ? NeedInteger(name, low, high) : fallback;
+}
+
+double JsonFields::NumberOr(const char* name, double fallback, double low, double high) const {
+  return Has(name) ? NeedNumber(name, low, high) : fallback;
 }
 
 }  // namespace strata

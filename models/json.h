@@ -41,6 +41,7 @@ class JsonFields {
 
   // Present and inside [low, high].
   int64_t NeedInteger(const char* name, int64_t low, int64_t high) const;
+  double NeedNumber(const char* name, double low, double high) const;
   // Absent gives `fallback`.
   int64_t IntegerOr(const char* name, int64_t fallback, int64_t low, int64_t high) const;
 

@@ -25,13 +25,21 @@ double CorrectionDim(double rotations, int64_t dim, const RopeConfig& rope) {
          (2.0 * std::log(rope.theta));
 }
 
-// The reference works in fp32: powers and quotients are rounded to fp32 where it rounds them.
-float PlainFrequency(const RopeConfig& rope, int64_t j, int64_t dim) {
-  const float exponent = static_cast<float>(2 * j) / static_cast<float>(dim);
-  return 1.0f / static_cast<float>(std::pow(rope.theta, static_cast<double>(exponent)));
+// theta ^ (2j / dim) for each pair j. The reference works in fp32: base, exponent and power are
+// rounded to fp32 where it rounds them (its power may differ in the last bit).
+std::vector<float> ThetaPowers(const RopeConfig& rope, int64_t dim) {
+  const double base = static_cast<double>(static_cast<float>(rope.theta));
+  std::vector<float> powers;
+  for (int64_t j = 0; j < dim / 2; ++j) {
+    const float exponent = static_cast<float>(2 * j) / static_cast<float>(dim);
+    powers.push_back(static_cast<float>(std::pow(base, static_cast<double>(exponent))));
+  }
+  return powers;
 }
 
-void BlendYarn(const RopeConfig& rope, int64_t dim, std::vector<float>& inverse) {
+// Fast pairs keep their frequency, slow ones are divided by the factor, a ramp lies between.
+std::vector<float> BlendYarn(const RopeConfig& rope, int64_t dim,
+                             const std::vector<float>& powers) {
   double low = CorrectionDim(rope.beta_fast, dim, rope);
   double high = CorrectionDim(rope.beta_slow, dim, rope);
   if (rope.truncate) {
@@ -41,37 +49,42 @@ void BlendYarn(const RopeConfig& rope, int64_t dim, std::vector<float>& inverse)
   low = std::max(low, 0.0);
   high = std::min(high, static_cast<double>(dim - 1));
   if (low == high) high += 0.001;
-  for (size_t j = 0; j < inverse.size(); ++j) {
-    const float ramp =
-        std::clamp(static_cast<float>((static_cast<double>(j) - low) / (high - low)), 0.0f, 1.0f);
-    const float extrapolated = inverse[j];
-    const float interpolated = 1.0f / (static_cast<float>(rope.factor) * (1.0f / inverse[j]));
-    const float keep = 1.0f - ramp;
-    inverse[j] = interpolated * (1.0f - keep) + extrapolated * keep;
+  std::vector<float> inverse;
+  for (size_t j = 0; j < powers.size(); ++j) {
+    const double position = (static_cast<double>(j) - low) / (high - low);
+    const float keep = 1.0f - std::clamp(static_cast<float>(position), 0.0f, 1.0f);
+    const float extrapolated = 1.0f / powers[j];
+    const float interpolated = 1.0f / (static_cast<float>(rope.factor) * powers[j]);
+    inverse.push_back(interpolated * (1.0f - keep) + extrapolated * keep);
   }
+  return inverse;
 }
 
 }  // namespace
 
 RopeFrequencies ComputeRopeFrequencies(const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
-  const int64_t dim = config.rope_dim;
+  const std::vector<float> powers = ThetaPowers(rope, config.rope_dim);
   RopeFrequencies result;
-  for (int64_t j = 0; j < dim / 2; ++j) result.inverse.push_back(PlainFrequency(rope, j, dim));
+  if (rope.type == "yarn") {
+    result.inverse = BlendYarn(rope, config.rope_dim, powers);
+  } else {
+    for (float power : powers) result.inverse.push_back(1.0f / power);
+  }
   if (rope.type == "linear") {
     for (float& frequency : result.inverse) frequency /= static_cast<float>(rope.factor);
   }
+  // Zero counts as absent, as in the reference.
+  const double mscale = rope.mscale.value_or(0.0);
+  const double all_dim = rope.mscale_all_dim.value_or(0.0);
   if (rope.type == "yarn") {
-    BlendYarn(rope, dim, result.inverse);
-    double factor = Mscale(rope.factor, 1.0);
-    // Zero counts as absent, as in the reference.
-    if (rope.mscale.value_or(0.0) != 0.0 && rope.mscale_all_dim.value_or(0.0) != 0.0) {
-      factor = Mscale(rope.factor, *rope.mscale) / Mscale(rope.factor, *rope.mscale_all_dim);
-    }
+    const double factor = mscale != 0.0 && all_dim != 0.0
+                              ? Mscale(rope.factor, mscale) / Mscale(rope.factor, all_dim)
+                              : Mscale(rope.factor, 1.0);
     result.table_scale = static_cast<float>(rope.attention_factor.value_or(factor));
-    const double all_dim = rope.mscale_all_dim.value_or(0.0);
-    if (all_dim != 0.0) result.softmax_mscale = static_cast<float>(Mscale(rope.factor, all_dim));
   }
+  if (rope.type != "default" && all_dim != 0.0)
+    result.softmax_mscale = static_cast<float>(Mscale(rope.factor, all_dim));
   return result;
 }
 
@@ -91,7 +104,8 @@ void ApplyRopeScaling(ModelConfig& config, const std::string& type, double facto
   config.rope.type = "yarn";
   config.rope.factor = factor;
   config.rope.original_max_position = config.max_position;
-  config.max_position = static_cast<int64_t>(static_cast<double>(config.max_position) * factor);
+  config.max_position = static_cast<int64_t>(
+      std::min(static_cast<double>(config.max_position) * factor, static_cast<double>(INT32_MAX)));
 }
 
 }  // namespace strata
