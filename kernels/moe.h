@@ -12,7 +12,8 @@ constexpr int64_t kMaxRoutedExperts = 1024;
 // s = sigmoid(logits). The choice is made on c = s + bias: when groups > 1 the score of a group is
 // the sum of its two largest c, the `kept_groups` best groups stay and all other experts count as
 // -infinity; then the top_k largest c win. Ties: the lower index. weights = the chosen s (not c),
-// divided by (their sum + 1e-20) when `normalise`, times `scaling`.
+// divided by (their sum + 1e-20) when `normalise`, times `scaling`. A NaN logit makes all of its
+// row's weights NaN.
 struct RouteExperts {
   View<const float, 2> logits;  // [rows, experts]
   View<const float, 1> bias;    // [experts], or empty data for none

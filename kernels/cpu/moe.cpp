@@ -1,16 +1,20 @@
 #include "kernels/moe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "kernels/cpu/isa/dense.h"
 #include "kernels/cpu/partition.h"
+#include "kernels/status.h"
 
 namespace strata::cpu {
 
 namespace {
 
+// Outputs are computed sixteen at a time; a share starts at such a run.
 constexpr int64_t kOutputRun = 16;
 
 // The `count` largest of values[0, n) as a mask, ties to the lower index. Small n: repeated maximum
@@ -65,10 +69,13 @@ void RouteRow(const RouteExperts& op, int64_t row) {
     sum += scores[e];
     ++slot;
   }
+  // A NaN score is never chosen by comparison, but it must not pass unseen either.
+  const bool spoiled = std::any_of(scores, scores + experts, [](float s) { return s != s; });
   for (slot = 0; slot < top_k; ++slot) {
     float& weight = op.weights(row, slot);
     if (op.normalise) weight /= sum + 1e-20f;
     weight *= op.scaling;
+    if (spoiled) weight = std::numeric_limits<float>::quiet_NaN();
   }
 }
 
@@ -112,8 +119,16 @@ Plan MakePlan(const MoeExperts& op) {
 void SortByExpert(const MoeExperts& op, const Plan& plan) {
   const int64_t rows = op.experts.dim(0), top_k = op.experts.dim(1), experts = op.gate.dim(0);
   int32_t next[kMaxRoutedExperts] = {};
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t k = 0; k < top_k; ++k) ++next[op.experts(row, k)];
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t k = 0; k < top_k; ++k) {
+      const int32_t expert = op.experts(row, k);
+      if (expert < 0 || expert >= experts) {
+        Fail(ErrorCode::kInternal,
+             fmt::format("row {} is routed to expert {} of {}", row, expert, experts));
+      }
+      ++next[expert];
+    }
+  }
   plan.first[0] = 0;
   for (int64_t e = 0; e < experts; ++e) {
     plan.first[e + 1] = plan.first[e] + next[e];
@@ -129,43 +144,18 @@ void SortByExpert(const MoeExperts& op, const Plan& plan) {
   }
 }
 
-// Products of all experts' rows with one of their matrices, as (expert, run of outputs) items over
-// the threads.
-void ExpertProducts(const View<const Matrix, 1>& weights, const Plan& plan, const float* x,
-                    int64_t in, float* y, int64_t out, ThreadPool& pool) {
-  const DenseLoops& loops = ChosenDenseLoops();
-  const int64_t runs = (out + kOutputRun - 1) / kOutputRun;
-  int32_t used[kMaxRoutedExperts];
-  int64_t used_count = 0;
-  for (int64_t e = 0; e < weights.dim(0); ++e) {
-    if (plan.first[e + 1] > plan.first[e]) used[used_count++] = static_cast<int32_t>(e);
-  }
-  const int64_t rows = plan.first[weights.dim(0)];
-  const int64_t item_work =
-      in * kOutputRun * std::max<int64_t>(1, rows / std::max<int64_t>(1, used_count));
-  pool.For(used_count * runs, Grain(item_work), [&](int64_t begin, int64_t end, int) {
-    while (begin < end) {
-      const int64_t index = begin / runs;
-      const int64_t last = std::min(end, (index + 1) * runs);
-      const int32_t expert = used[index];
-      const Matrix& w = weights(expert);
-      const LinearArgs args{.x = x,
-                            .x_stride = in,
-                            .w = w.data,
-                            .w_dtype = w.dtype,
-                            .w_stride = w.row_stride,
-                            .scales = w.scales,
-                            .scale_stride = w.scale_stride,
-                            .y = y,
-                            .y_stride = out,
-                            .in = in,
-                            .accumulate = false};
-      loops.linear(args, plan.first[expert], plan.first[expert + 1],
-                   (begin - index * runs) * kOutputRun,
-                   std::min(out, (last - index * runs) * kOutputRun));
-      begin = last;
-    }
-  });
+LinearArgs Product(const Matrix& w, const float* x, float* y) {
+  return LinearArgs{.x = x,
+                    .x_stride = w.cols,
+                    .w = w.data,
+                    .w_dtype = w.dtype,
+                    .w_stride = w.row_stride,
+                    .scales = w.scales,
+                    .scale_stride = w.scale_stride,
+                    .y = y,
+                    .y_stride = w.rows,
+                    .in = w.cols,
+                    .accumulate = false};
 }
 
 }  // namespace
@@ -180,26 +170,39 @@ void Run(const RouteExperts& op, Stream stream) {
 void Run(const MoeExperts& op, Stream stream) {
   const DenseLoops& loops = ChosenDenseLoops();
   ThreadPool& pool = *stream.pool;
-  const int64_t rows = op.x.dim(0), hidden = op.x.dim(1), top_k = op.experts.dim(1),
-                inner = op.gate(0).rows;
+  const int64_t rows = op.x.dim(0), hidden = op.x.dim(1), top_k = op.experts.dim(1);
+  const int64_t experts = op.gate.dim(0), inner = op.gate(0).rows, assignments = rows * top_k;
   const Plan plan = MakePlan(op);
   SortByExpert(op, plan);
-  ExpertProducts(op.gate, plan, plan.inputs, hidden, plan.gates, inner, pool);
-  ExpertProducts(op.up, plan, plan.inputs, hidden, plan.ups, inner, pool);
-  pool.For(rows * top_k, Grain(16 * inner), [&](int64_t begin, int64_t end, int) {
-    for (int64_t at = begin; at < end; ++at) {
-      loops.silu_mul(plan.gates + at * inner, plan.ups + at * inner, op.limit,
-                     plan.gates + at * inner, inner);
+  // Threads share the outputs, each for all experts, so that they are done at the same time however
+  // the rows are spread.
+  const int64_t inner_grain =
+      EvenGrain(pool.threads(), inner, 2 * hidden * assignments, kOutputRun);
+  pool.For(inner, inner_grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t e = 0; e < experts; ++e) {
+      const int64_t first = plan.first[e], last = plan.first[e + 1];
+      if (first == last) continue;
+      loops.linear(Product(op.gate(e), plan.inputs, plan.gates), first, last, begin, end);
+      loops.linear(Product(op.up(e), plan.inputs, plan.ups), first, last, begin, end);
+      for (int64_t at = first; at < last; ++at) {
+        float* gate = plan.gates + at * inner + begin;
+        loops.silu_mul(gate, plan.ups + at * inner + begin, op.limit, gate, end - begin);
+      }
     }
   });
-  ExpertProducts(op.down, plan, plan.gates, inner, plan.outputs, hidden, pool);
-  pool.For(rows, Grain(hidden * top_k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* y = op.y.row(row);
-      std::fill(y, y + hidden, 0.0f);
+  const int64_t hidden_grain = EvenGrain(pool.threads(), hidden, inner * assignments, kOutputRun);
+  pool.For(hidden, hidden_grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t e = 0; e < experts; ++e) {
+      const int64_t first = plan.first[e], last = plan.first[e + 1];
+      if (first == last) continue;
+      loops.linear(Product(op.down(e), plan.gates, plan.outputs), first, last, begin, end);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      float* y = op.y.row(row) + begin;
+      std::fill(y, y + (end - begin), 0.0f);
       for (int64_t k = 0; k < top_k; ++k) {
-        loops.add_scaled(plan.outputs + plan.place[row * top_k + k] * hidden, op.weights(row, k), y,
-                         hidden);
+        const float* output = plan.outputs + plan.place[row * top_k + k] * hidden + begin;
+        loops.add_scaled(output, op.weights(row, k), y, end - begin);
       }
     }
   });

@@ -17,4 +17,12 @@ inline int64_t Grain(int64_t work_per_item, int64_t unit = 1) {
   return (items + unit - 1) / unit * unit;
 }
 
+// The same with even shares: as many threads as there is work for, each with the same share of the
+// items, up to rounding to `unit`.
+inline int64_t EvenGrain(int64_t threads, int64_t items, int64_t work_per_item, int64_t unit = 1) {
+  const int64_t shares = std::clamp<int64_t>(items * work_per_item / kInlineWork, 1, threads);
+  const int64_t grain = (items + shares - 1) / shares;
+  return std::max<int64_t>(1, (grain + unit - 1) / unit * unit);
+}
+
 }  // namespace strata::cpu
