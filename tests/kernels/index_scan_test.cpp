@@ -214,6 +214,25 @@ TEST(IndexScanTest, SameBitsAloneInABatchInAnotherGroupAndFromAnyThreadCount) {
   }
 }
 
+TEST(IndexScanTest, SameBitsInChunksOfManyRows) {
+  // A prefill chunk: each row sees one key more than the row before it.
+  constexpr int32_t kRows = 150;
+  std::vector<int32_t> lengths(kRows);
+  std::iota(lengths.begin(), lengths.end(), 40);
+  const ScanCase c({.dtype = DType::kBf16, .dim = 16, .kpool = 1}, 1, 40 + kRows,
+                   Groups({{0, kRows}}), lengths, 2, 5);
+  const std::vector<float> scores = c.Scan(1);
+  EXPECT_TRUE(SameBits(c.Scan(2), scores));
+  EXPECT_TRUE(SameBits(c.Scan(3), scores));
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t j = 0; j < lengths[row]; j += 7) {
+      ASSERT_EQ(FloatToBits(scores[row * c.capacity + j]),
+                FloatToBits(ScoreInFixedOrder(c, row, j)))
+          << "row " << row << " candidate " << j;
+    }
+  }
+}
+
 TEST(IndexScanTest, ServesIdleRowsGroupsWithoutRowsAndEmptySteps) {
   const KeyLayout layout{.dtype = DType::kBf16, .dim = 32, .kpool = 1};
   const ScanCase busy(layout, 4, 70, Groups({{0, 2}, {3, 1}}), {69, 70, 12}, 4, 5);

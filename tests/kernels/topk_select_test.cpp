@@ -183,6 +183,11 @@ TEST(TopkSelectTest, NaNNeverBeatsANumber) {
   const Row healthy = Normals(3000, 6);
   const Row five = With(healthy, {{0, kNaN}, {1, -kNaN}, {1500, kNaN}, {2998, kNaN}, {2999, kNaN}});
   ExpectSorted({five, Repeat(3000, kNaN), Repeat(3000, -kInfinity), healthy}, 2048);
+  // Whatever bits the NaN has.
+  Row payloads = healthy;
+  const uint32_t bits[] = {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc00000u};
+  for (int i = 0; i < 500; ++i) payloads[static_cast<size_t>(i * 6)] = BitsToFloat(bits[i % 5]);
+  ExpectSorted({payloads}, 2048);
   // Fewer numbers than places: they all win, then the first NaNs.
   ExpectSorted({With(Repeat(3000, kNaN), {{2999, -kInfinity}, {2000, 1.0f}})}, 2048);
 }
@@ -194,6 +199,13 @@ TEST(TopkSelectTest, LongRowsOfAnyDistribution) {
   ExpectSorted({ZeroPlateau(kLong, 60'000, 3)}, 2048);
   ExpectSorted({Repeat(kLong, 1.0f)}, 2048);
   ExpectSorted({Ladder(kLong, 1, 4)}, 2048);
+  // Hardly any numbers, fewer and more than there are places: no sample tells where the k-th
+  // stands.
+  Row sparse = Repeat(kLong, kNaN);
+  for (int64_t i = 0; i < 1500; ++i)
+    sparse[static_cast<size_t>(i * 131 + 5)] = static_cast<float>(i * 37 % 400);
+  ExpectSorted({sparse}, 2048);
+  ExpectSorted({sparse}, 1000);
   // An even sample of this row sees small values only; the large ones stand between.
   Row hidden = Repeat(kLong, 0.0f);
   for (int64_t i = 0; i < kLong; ++i)
