@@ -54,29 +54,35 @@ class IdCollector : public SelectionObserver {
 
 int RunLogits(const Options& options, const std::filesystem::path& directory) {
   const std::vector<int32_t> ids = ReadIds(options);
-  Options sized = options;
   const int64_t count = static_cast<int64_t>(ids.size());
+  ModelConfig config = LoadConfig(options, directory);
+  Options sized = options;
   if (sized.max_context == 0) sized.max_context = std::max<int64_t>(count, 2);
-  Session session(sized, directory);
-  StepRunner& runner = session.engine->runner();
-  const int64_t vocabulary = session.model->geometry().vocabulary;
-  if (count > runner.options().max_context) {
+  const EngineOptions engine_options = MakeEngineOptions(sized, config.max_position);
+  if (count > engine_options.max_context) {
     Fail(ErrorCode::kCapacity, fmt::format("{} token ids, a context of {}; raise --max-context",
-                                           count, runner.options().max_context));
+                                           count, engine_options.max_context));
   }
+  const int64_t vocabulary = config.vocabulary;
   for (int32_t id : ids) {
-    if (id >= vocabulary)
+    if (id >= vocabulary) {
       Fail(ErrorCode::kUsage,
            fmt::format("token id {} is outside the vocabulary of {}", id, vocabulary));
+    }
   }
+  // No tokenizer: a folder of config and weights is enough to compare engines.
+  const std::unique_ptr<Backend> backend = MakeCpuBackend(options.threads);
+  const std::unique_ptr<DsaModel> model = DsaModel::Load(directory, std::move(config), *backend);
+  StepRunner runner(*model, *backend, engine_options);
   std::vector<int32_t> pages;
-  while (static_cast<int64_t>(pages.size()) * kPageCells < count)
+  while (static_cast<int64_t>(pages.size()) * kPageCells < count) {
     pages.push_back(runner.pages().Take());
+  }
   std::vector<float> logits;
   logits.reserve(static_cast<size_t>(count * vocabulary));
   IdCollector collector;
-  for (int64_t begin = 0; begin < count; begin += runner.options().chunk) {
-    const int64_t rows = std::min(runner.options().chunk, count - begin);
+  for (int64_t begin = 0; begin < count; begin += engine_options.chunk) {
+    const int64_t rows = std::min(engine_options.chunk, count - begin);
     const StepGroup group{.slot = 0,
                           .first_position = begin,
                           .tokens = std::span<const int32_t>(ids).subspan(
@@ -84,8 +90,9 @@ int RunLogits(const Options& options, const std::filesystem::path& directory) {
                           .pages = pages,
                           .logit_rows = rows};
     const StepOutput output = runner.Run({&group, 1}, nullptr, &collector);
-    for (int64_t row = 0; row < rows; ++row)
+    for (int64_t row = 0; row < rows; ++row) {
       logits.insert(logits.end(), output.logits.row(row), output.logits.row(row) + vocabulary);
+    }
   }
   std::vector<TensorToWrite> tensors = {{.name = "logits",
                                          .dtype = DType::kF32,
@@ -101,7 +108,7 @@ int RunLogits(const Options& options, const std::filesystem::path& directory) {
   if (!options.quiet) {
     std::fputs(fmt::format("{}: logits [{}, {}] and {} layers of selected ids, {} cache\n",
                            options.out, count, vocabulary, collector.layers.size(),
-                           KvFormatName(runner.options().kv_format))
+                           KvFormatName(engine_options.kv_format))
                    .c_str(),
                stderr);
   }
