@@ -1,0 +1,59 @@
+// strata-bench: times a kernel, prints bytes, FLOPs and the distance to the floors measured in the
+// same run.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "kernels/status.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/bench_sparse_mla.h"
+
+namespace strata::bench {
+
+namespace {
+
+constexpr Command kCommands[] = {
+    {"cpu", "the indexer path on the CPU: scan, selection, sparse attention", RunCpu},
+#if defined(STRATA_HAVE_CUDA)
+    {"sparse-mla", "sparse attention on a GPU against the gather of the same rows", RunSparseMla},
+#endif
+};
+
+void PrintHelp() {
+  fmt::print("usage: strata-bench <command> [flags]\n\ncommands of this build:\n");
+  for (const Command& command : kCommands)
+    fmt::print("  {:<12} {}\n", command.name, command.summary);
+  fmt::print("\nstrata-bench <command> --help lists the command's flags.\n");
+}
+
+int Main(int argc, const char* const* argv) {
+  if (argc < 2) {
+    PrintHelp();
+    return 2;
+  }
+  if (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0) {
+    PrintHelp();
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (std::strcmp(argv[1], command.name) == 0) return command.run(argc - 1, argv + 1);
+  }
+  fmt::print(
+      stderr,
+      "strata-bench: unknown command '{}'; strata-bench --help lists the commands of this build\n",
+      argv[1]);
+  return 2;
+}
+
+}  // namespace
+
+}  // namespace strata::bench
+
+int main(int argc, char** argv) {
+  try {
+    return strata::bench::Main(argc, argv);
+  } catch (const strata::Error& error) {
+    fmt::print(stderr, "strata-bench: {}\n", error.what());
+    return error.code() == strata::ErrorCode::kUsage ? 2 : 1;
+  }
+}
