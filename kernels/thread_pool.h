@@ -11,9 +11,8 @@
 
 namespace strata {
 
-// One caller at a time. The calling thread takes part; the others spin briefly for the next call,
-// then sleep. A share that no other thread has begun is run by the caller, so a thread that is
-// asleep or busy elsewhere costs speed-up, not waiting time.
+// One caller at a time. The calling thread is worker 0; the others spin briefly for the next call,
+// then sleep.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -23,10 +22,9 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  // Splits [0, count) into at most one contiguous share per thread and calls body(begin, end,
-  // share) once for each; shares differ by at most one `grain` and start at multiples of it.
-  // `share` is below threads(): no two calls that run at the same time have the same one. Returns
-  // when all are done. An exception of any share is rethrown here.
+  // Calls body(begin, end, worker) on every worker with its contiguous share of [0, count); shares
+  // differ by at most one `grain` and start at multiples of it. Returns when all are done. An
+  // exception of any worker is rethrown here.
   template <class Body>
   void For(int64_t count, int64_t grain, const Body& body) {
     Run(
@@ -38,28 +36,27 @@ class ThreadPool {
   }
 
  private:
-  using Call = void (*)(const void* context, int64_t begin, int64_t end, int share);
+  using Call = void (*)(const void* context, int64_t begin, int64_t end, int worker);
   void Run(int64_t count, int64_t grain, Call call, const void* context);
-  void WorkerLoop();
-  bool RunOneShare();
-  void RunShare(int share, int shares);
+  void WorkerLoop(int worker);
+  void RunShare(int worker);
 
   const int threads_;
   std::vector<std::thread> workers_;
 
-  // The call in flight. Written by the caller before it offers shares, read by whoever took one.
+  // The call in flight; written by the caller before generation_ is raised, read by workers after
+  // they see it.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   int64_t count_ = 0;
   int64_t grain_ = 1;
-  std::vector<std::exception_ptr> errors_;  // one slot per share
+  int active_ = 1;
+  std::vector<std::exception_ptr> errors_;  // one slot per worker
 
-  // What may be taken: the number of the call, its shares, and the next share, in one word, so that
-  // a thread that comes late cannot take a share of another call.
-  std::atomic<uint64_t> offer_{0};
-  std::atomic<int> finished_{0};  // shares of the call in flight
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;  // guards sleeping_ and orders it with offer_
+  std::mutex mutex_;  // guards sleeping_ and orders it with generation_
   std::condition_variable wake_;
   int sleeping_ = 0;
 };
