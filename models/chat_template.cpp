@@ -96,12 +96,15 @@ std::string ChatTemplate::Render(const ordered_json& messages, const ordered_jso
                              options.enable_thinking.value_or(false),
                              options.add_generation_prompt);
   }
-  jinja::Dict variables = impl_->variables;
-  variables.emplace_back("messages", jinja::Value::FromJson(messages));
-  if (!tools.is_null()) variables.emplace_back("tools", jinja::Value::FromJson(tools));
-  variables.emplace_back("add_generation_prompt", options.add_generation_prompt);
-  if (options.enable_thinking) variables.emplace_back("enable_thinking", *options.enable_thinking);
   try {
+    jinja::Dict variables = impl_->variables;
+    variables.emplace_back("messages", jinja::Value::FromJson(messages));
+    // transformers always passes both, none when absent.
+    variables.emplace_back("tools", jinja::Value::FromJson(tools));
+    variables.emplace_back("documents", jinja::None{});
+    variables.emplace_back("add_generation_prompt", options.add_generation_prompt);
+    if (options.enable_thinking)
+      variables.emplace_back("enable_thinking", *options.enable_thinking);
     return jinja::Render(*impl_->program, jinja::Value::MakeDict(std::move(variables)), limits);
   } catch (const jinja::TemplateError& error) {
     Fail(ErrorCode::kUsage, fmt::format("{}: {}", impl_->file_name, error.message));

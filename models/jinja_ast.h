@@ -32,6 +32,7 @@ enum class ExpressionKind : uint8_t {
 struct Expression {
   ExpressionKind kind = ExpressionKind::kLiteral;
   int line = 0;
+  int depth = 0;  // of the tree below
   Value value;
   std::string text;
   bool flag = false;

@@ -289,7 +289,7 @@ const std::map<std::string, FilterFunction>& Filters() {
          const Value ascii = Argument(Arguments{{Value()}, a.named}, 0, "ensure_ascii");
          std::string text = ToJson(
              a.positional[0],
-             static_cast<int>(std::clamp<int64_t>(IntegerArgument(a, 0, "indent", -1), -1, 64)),
+             static_cast<int>(std::clamp<int64_t>(IntegerArgument(a, 0, "indent", -1), -1, 16)),
              ascii.Truth());
          budget.ChargeText(text.size());
          return text;
@@ -593,6 +593,7 @@ bool KnownFilter(const std::string& name) { return FindFilter(name) != nullptr; 
 bool KnownTest(const std::string& name) { return Tests().contains(name); }
 
 Value CallFilter(const std::string& name, const Arguments& arguments, Budget& budget) {
+  budget.Charge(static_cast<int64_t>(arguments.positional[0].bytes() / 16));
   return FindFilter(name)(arguments, budget);
 }
 
@@ -608,11 +609,14 @@ Value FindMethod(const Value& object, const std::string& name, Budget& budget) {
   const auto found = methods.find(name);
   if (found == methods.end()) return Value();
   const Method method = found->second;
-  return Value::MakeFunction([object, method, &budget](const Arguments& arguments) {
-    Arguments shifted = arguments;
-    shifted.positional.insert(shifted.positional.begin(), object);
-    return method(object, shifted, budget);
-  });
+  return Value::MakeFunction(
+      [object, method, &budget](const Arguments& arguments) {
+        budget.Charge(static_cast<int64_t>(object.bytes() / 16));
+        Arguments shifted = arguments;
+        shifted.positional.insert(shifted.positional.begin(), object);
+        return method(object, shifted, budget);
+      },
+      object);
 }
 
 Value GetItem(const Value& object, const Value& key) {

@@ -10,7 +10,7 @@ namespace strata::jinja {
 
 namespace {
 
-constexpr int kMaxChain = 500;
+constexpr int kMaxTree = 1000;
 
 class Parser {
  public:
@@ -73,9 +73,16 @@ class Parser {
     ++at_;
   }
 
-  // One more operator at the same level: chains make trees as deep as they are long.
-  void Link(int& links) const {
-    if (++links > kMaxChain) Refuse(fmt::format("a chain of more than {} operators", kMaxChain));
+  // Chains make trees as deep as they are long; what is too deep to walk or destroy is refused.
+  void Deepen(Expression& parent, const Expression& child) const {
+    parent.depth = std::max(parent.depth, child.depth + 1);
+    if (parent.depth > kMaxTree) {
+      Refuse(fmt::format("an expression is nested, or a chain, deeper than {}", kMaxTree));
+    }
+  }
+  void Adopt(Expression& parent, ExpressionPtr child) const {
+    if (child != nullptr) Deepen(parent, *child);
+    parent.children.push_back(std::move(child));
   }
 
   // --- statements
@@ -275,8 +282,8 @@ class Parser {
                        ExpressionPtr right) const {
     ExpressionPtr expression = NewExpression(ExpressionKind::kBinary);
     expression->text = operation;
-    expression->children.push_back(std::move(left));
-    expression->children.push_back(std::move(right));
+    Adopt(*expression, std::move(left));
+    Adopt(*expression, std::move(right));
     return expression;
   }
 
@@ -284,10 +291,10 @@ class Parser {
     ExpressionPtr first = ParseExpression();
     if (!IsOperator(",")) return first;
     ExpressionPtr tuple = NewExpression(ExpressionKind::kList);
-    tuple->children.push_back(std::move(first));
+    Adopt(*tuple, std::move(first));
     while (AcceptOperator(",")) {
       if (Now().kind == TokenKind::kTagEnd || Now().kind == TokenKind::kOutputEnd) break;
-      tuple->children.push_back(ParseExpression());
+      Adopt(*tuple, ParseExpression());
     }
     return tuple;
   }
@@ -295,11 +302,11 @@ class Parser {
   ExpressionPtr ParseExpression() {
     Nested nested(*this);
     ExpressionPtr value = ParseOr();
-    for (int links = 0; AcceptName("if"); Link(links)) {
+    while (AcceptName("if")) {
       ExpressionPtr conditional = NewExpression(ExpressionKind::kConditional);
-      conditional->children.push_back(std::move(value));
-      conditional->children.push_back(ParseOr());
-      conditional->children.push_back(AcceptName("else") ? ParseExpression() : nullptr);
+      Adopt(*conditional, std::move(value));
+      Adopt(*conditional, ParseOr());
+      Adopt(*conditional, AcceptName("else") ? ParseExpression() : nullptr);
       value = std::move(conditional);
     }
     return value;
@@ -307,15 +314,13 @@ class Parser {
 
   ExpressionPtr ParseOr() {
     ExpressionPtr left = ParseAnd();
-    for (int links = 0; AcceptName("or"); Link(links))
-      left = Binary("or", std::move(left), ParseAnd());
+    while (AcceptName("or")) left = Binary("or", std::move(left), ParseAnd());
     return left;
   }
 
   ExpressionPtr ParseAnd() {
     ExpressionPtr left = ParseNot();
-    for (int links = 0; AcceptName("and"); Link(links))
-      left = Binary("and", std::move(left), ParseNot());
+    while (AcceptName("and")) left = Binary("and", std::move(left), ParseNot());
     return left;
   }
 
@@ -324,13 +329,13 @@ class Parser {
     Nested nested(*this);
     ExpressionPtr expression = NewExpression(ExpressionKind::kUnary);
     expression->text = "not";
-    expression->children.push_back(ParseNot());
+    Adopt(*expression, ParseNot());
     return expression;
   }
 
   ExpressionPtr ParseComparison() {
     ExpressionPtr left = ParseSum();
-    for (int links = 0;; Link(links)) {
+    for (;;) {
       std::string operation;
       for (const char* candidate : {"==", "!=", "<=", ">=", "<", ">"}) {
         if (AcceptOperator(candidate)) {
@@ -351,7 +356,7 @@ class Parser {
 
   ExpressionPtr ParseSum() {
     ExpressionPtr left = ParseConcat();
-    for (int links = 0;; Link(links)) {
+    for (;;) {
       const char* operation = IsOperator("+") ? "+" : IsOperator("-") ? "-" : nullptr;
       if (operation == nullptr) return left;
       ++at_;
@@ -361,14 +366,13 @@ class Parser {
 
   ExpressionPtr ParseConcat() {
     ExpressionPtr left = ParseProduct();
-    for (int links = 0; AcceptOperator("~"); Link(links))
-      left = Binary("~", std::move(left), ParseProduct());
+    while (AcceptOperator("~")) left = Binary("~", std::move(left), ParseProduct());
     return left;
   }
 
   ExpressionPtr ParseProduct() {
     ExpressionPtr left = ParseUnary();
-    for (int links = 0;; Link(links)) {
+    for (;;) {
       std::string operation;
       for (const char* candidate : {"*", "//", "/", "%"}) {
         if (AcceptOperator(candidate)) {
@@ -387,7 +391,7 @@ class Parser {
       if (!AcceptOperator(sign)) continue;
       ExpressionPtr expression = NewExpression(ExpressionKind::kUnary);
       expression->text = sign;
-      expression->children.push_back(ParseUnary());
+      Adopt(*expression, ParseUnary());
       return expression;
     }
     return ParsePower();
@@ -400,17 +404,17 @@ class Parser {
   }
 
   ExpressionPtr ParsePostfix(ExpressionPtr value) {
-    for (int links = 0;; Link(links)) {
+    for (;;) {
       if (AcceptOperator(".")) {
         ExpressionPtr attribute = NewExpression(ExpressionKind::kAttribute);
         attribute->text = Now().kind == TokenKind::kInteger ? tokens_[at_++].text : NeedName();
-        attribute->children.push_back(std::move(value));
+        Adopt(*attribute, std::move(value));
         value = std::move(attribute);
       } else if (AcceptOperator("[")) {
         value = ParseSubscript(std::move(value));
       } else if (AcceptOperator("(")) {
         ExpressionPtr call = NewExpression(ExpressionKind::kCall);
-        call->children.push_back(std::move(value));
+        Adopt(*call, std::move(value));
         ParseArguments(*call);
         value = std::move(call);
       } else {
@@ -421,16 +425,15 @@ class Parser {
 
   ExpressionPtr ParseSubscript(ExpressionPtr value) {
     ExpressionPtr item = NewExpression(ExpressionKind::kItem);
-    item->children.push_back(std::move(value));
+    Adopt(*item, std::move(value));
     ExpressionPtr first = IsOperator(":") ? nullptr : ParseExpression();
     if (AcceptOperator(":")) {
       item->kind = ExpressionKind::kSlice;
-      item->children.push_back(std::move(first));
-      item->children.push_back(IsOperator(":") || IsOperator("]") ? nullptr : ParseExpression());
-      item->children.push_back(AcceptOperator(":") && !IsOperator("]") ? ParseExpression()
-                                                                       : nullptr);
+      Adopt(*item, std::move(first));
+      Adopt(*item, IsOperator(":") || IsOperator("]") ? nullptr : ParseExpression());
+      Adopt(*item, AcceptOperator(":") && !IsOperator("]") ? ParseExpression() : nullptr);
     } else {
-      item->children.push_back(std::move(first));
+      Adopt(*item, std::move(first));
     }
     NeedOperator("]");
     return item;
@@ -444,9 +447,11 @@ class Parser {
           Peek().text == "=") {
         const std::string name = NeedName();
         ++at_;
-        call.named.emplace_back(name, ParseExpression());
+        ExpressionPtr value = ParseExpression();
+        Deepen(call, *value);
+        call.named.emplace_back(name, std::move(value));
       } else {
-        call.children.push_back(ParseExpression());
+        Adopt(call, ParseExpression());
       }
       if (!IsOperator(")")) NeedOperator(",");
     }
@@ -457,14 +462,14 @@ class Parser {
     filter->text = NeedName();
     if (!KnownFilter(filter->text))
       Refuse(fmt::format("the filter '{}' is not supported", filter->text));
-    filter->children.push_back(std::move(value));
+    Adopt(*filter, std::move(value));
     if (AcceptOperator("(")) ParseArguments(*filter);
     return filter;
   }
 
   // Filters and tests behind a value; both bind tighter than arithmetic.
   ExpressionPtr ParseFilters(ExpressionPtr value) {
-    for (int links = 0;; Link(links)) {
+    for (;;) {
       if (AcceptOperator("|")) {
         value = ParsePostfix(ParseOneFilter(std::move(value)));
       } else if (AcceptName("is")) {
@@ -473,11 +478,11 @@ class Parser {
         test->text = NeedName();
         if (!KnownTest(test->text))
           Refuse(fmt::format("the test '{}' is not supported", test->text));
-        test->children.push_back(std::move(value));
+        Adopt(*test, std::move(value));
         if (AcceptOperator("(")) {
           ParseArguments(*test);
         } else if (StartsTestArgument()) {
-          test->children.push_back(ParsePostfix(ParsePrimary()));
+          Adopt(*test, ParsePostfix(ParsePrimary()));
         }
         value = std::move(test);
       } else {
@@ -534,7 +539,7 @@ class Parser {
     if (AcceptOperator("[")) {
       literal->kind = ExpressionKind::kList;
       while (!AcceptOperator("]")) {
-        literal->children.push_back(ParseExpression());
+        Adopt(*literal, ParseExpression());
         if (!IsOperator("]")) NeedOperator(",");
       }
       return literal;
@@ -542,9 +547,9 @@ class Parser {
     if (AcceptOperator("{")) {
       literal->kind = ExpressionKind::kDict;
       while (!AcceptOperator("}")) {
-        literal->children.push_back(ParseExpression());
+        Adopt(*literal, ParseExpression());
         NeedOperator(":");
-        literal->children.push_back(ParseExpression());
+        Adopt(*literal, ParseExpression());
         if (!IsOperator("}")) NeedOperator(",");
       }
       return literal;
@@ -559,10 +564,10 @@ class Parser {
     if (AcceptOperator(")")) return tuple;
     ExpressionPtr first = ParseExpression();
     if (AcceptOperator(")")) return first;
-    tuple->children.push_back(std::move(first));
+    Adopt(*tuple, std::move(first));
     while (!AcceptOperator(")")) {
       NeedOperator(",");
-      if (!IsOperator(")")) tuple->children.push_back(ParseExpression());
+      if (!IsOperator(")")) Adopt(*tuple, ParseExpression());
     }
     return tuple;
   }

@@ -72,8 +72,9 @@ class Interpreter {
                                   : ToText(arguments.positional[0])};
         });
     scope.variables["namespace"] = Value::MakeFunction(
+        [](const Arguments& arguments) { return Value::MakeNamespace(arguments.named); });
+    scope.variables["dict"] = Value::MakeFunction(
         [](const Arguments& arguments) { return Value::MakeDict(arguments.named); });
-    scope.variables["dict"] = scope.variables["namespace"];
     scope.variables["range"] =
         Value::MakeFunction([this](const Arguments& arguments) { return Range(arguments); });
     scope.variables["strftime_now"] = Value::MakeFunction([](const Arguments& arguments) -> Value {
@@ -106,7 +107,9 @@ class Interpreter {
     if (count > static_cast<double>(kMaxRange))
       throw TemplateError{fmt::format("range of more than {} numbers", kMaxRange)};
     List items;
-    for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) items.emplace_back(begin + i * step);
+    for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
+      items.emplace_back(static_cast<int64_t>(
+          static_cast<uint64_t>(begin) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step)));
     budget_.Charge(static_cast<int64_t>(items.size()));
     return Value::MakeList(std::move(items));
   }
@@ -193,18 +196,16 @@ class Interpreter {
     const Value value = Evaluate(*statement.expressions[0], scope);
     if (statement.text.empty()) return Unpack(statement.names, value, scope, statement.line);
     Value* object = scope.Find(statement.names[0]);
-    if (object == nullptr || !object->is_dict())
+    if (object == nullptr || !object->is_namespace())
       Throw(statement.line, fmt::format("'{}' is no namespace", statement.names[0]));
     // A macro refers to the scope that defined it and must not outlive it.
+    ChargeFor(value);
     if (HoldsFunction(value)) Throw(statement.line, "a macro cannot be stored in a namespace");
-    if (value.is_dict() || value.is_list()) {
-      // Containers are copied, so that no value can come to hold itself.
-      object->Set(statement.text,
-                  value.is_dict() ? Value::MakeDict(value.dict()) : Value::MakeList(value.list()));
-    } else {
-      object->Set(statement.text, value);
-    }
+    object->Set(statement.text, value);
   }
+
+  // What looking through a whole value costs.
+  void ChargeFor(const Value& value) { budget_.Charge(static_cast<int64_t>(value.bytes() / 16)); }
 
   Flow RunFor(const Statement& statement, Scope& scope, std::string& out) {
     Nested nested(*this, kExpressionsPerDepth);
@@ -226,16 +227,13 @@ class Interpreter {
     for (int64_t i = 0; i < count; ++i) {
       Scope inner(&scope);
       Unpack(statement.names, items[static_cast<size_t>(i)], inner, statement.line);
-      Value loop = Value::MakeDict({{"index", i + 1},
-                                    {"index0", i},
-                                    {"revindex", count - i},
-                                    {"revindex0", count - i - 1},
-                                    {"first", i == 0},
-                                    {"last", i + 1 == count},
-                                    {"length", count}});
-      if (i > 0) loop.Set("previtem", items[static_cast<size_t>(i - 1)]);
-      if (i + 1 < count) loop.Set("nextitem", items[static_cast<size_t>(i + 1)]);
-      inner.variables["loop"] = loop;
+      Dict loop = {{"index", i + 1},        {"index0", i},
+                   {"revindex", count - i}, {"revindex0", count - i - 1},
+                   {"first", i == 0},       {"last", i + 1 == count},
+                   {"length", count}};
+      if (i > 0) loop.emplace_back("previtem", items[static_cast<size_t>(i - 1)]);
+      if (i + 1 < count) loop.emplace_back("nextitem", items[static_cast<size_t>(i + 1)]);
+      inner.variables["loop"] = Value::MakeDict(std::move(loop));
       budget_.Charge(8);
       if (RunBlock(statement.blocks[0], inner, out) == Flow::kBreak) break;
     }
@@ -298,12 +296,12 @@ class Interpreter {
         return Value::MakeList(std::move(items));
       }
       case ExpressionKind::kDict: {
-        Value dict = Value::MakeDict();
+        Dict dict;
         for (size_t i = 0; i < expression.children.size(); i += 2) {
           const Value key = Evaluate(*expression.children[i], scope);
-          dict.Set(ToText(key), Evaluate(*expression.children[i + 1], scope));
+          SetEntry(dict, ToText(key), Evaluate(*expression.children[i + 1], scope));
         }
-        return dict;
+        return Value::MakeDict(std::move(dict));
       }
       case ExpressionKind::kAttribute:
         return Attribute(expression, scope);
@@ -346,6 +344,10 @@ class Interpreter {
     if (object.is_undefined())
       Throw(expression.line,
             fmt::format("an undefined value has no attribute '{}'", expression.text));
+    // "list.0" is the first item.
+    if (expression.text[0] >= '0' && expression.text[0] <= '9') {
+      return GetItem(object, static_cast<int64_t>(std::stoll(expression.text)));
+    }
     // A dict's own entry comes before its methods: messages have fields named "items" or "keys"
     // rarely, but they do.
     if (object.is_dict()) {
@@ -369,7 +371,9 @@ class Interpreter {
     if (!object.is_string() && !object.is_list())
       Throw(expression.line, fmt::format("a {} cannot be sliced", object.TypeName()));
     const List items = Iterate(object, budget_);
-    const int64_t size = static_cast<int64_t>(items.size()), step = bounds[2];
+    const int64_t size = static_cast<int64_t>(items.size());
+    const int64_t step =
+        std::clamp(bounds[2], -size - 1, size + 1);  // a longer one takes one item too
     if (step == 0) Throw(expression.line, "a slice step is 0");
     const auto place = [&](int64_t bound, int64_t low, int64_t high) {
       return std::clamp(bound < 0 ? bound + size : bound, low, high);
@@ -403,6 +407,8 @@ class Interpreter {
     if (operation == "and") return left.Truth() ? Evaluate(*expression.children[1], scope) : left;
     if (operation == "or") return left.Truth() ? left : Evaluate(*expression.children[1], scope);
     const Value right = Evaluate(*expression.children[1], scope);
+    ChargeFor(left);
+    ChargeFor(right);
     if (operation == "==") return Equal(left, right);
     if (operation == "!=") return !Equal(left, right);
     if (operation == "<") return Compare(left, right) < 0;

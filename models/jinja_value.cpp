@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace strata::jinja {
@@ -9,11 +10,8 @@ namespace strata::jinja {
 namespace {
 
 constexpr int kMaxNesting = 64;
-
-void CheckNesting(int depth) {
-  if (depth > kMaxNesting)
-    throw TemplateError{fmt::format("a value is nested deeper than {}", kMaxNesting)};
-}
+constexpr size_t kMaxBytes = size_t{16} << 20;
+constexpr size_t kPlaceBytes = 16;  // what a place in a container counts
 
 std::string FloatText(double value) {
   if (std::isnan(value)) return "nan";
@@ -44,11 +42,77 @@ std::string Quoted(const std::string& text) {  // Python's repr of a string
   return result + quote;
 }
 
-std::string Repr(const Value& value, int depth) {
-  return value.is_string() ? Quoted(value.string()) : ToText(value, depth);
+std::string Repr(const Value& value) {
+  return value.is_string() ? Quoted(value.string()) : ToText(value);
 }
 
 }  // namespace
+
+void Value::Count(const Value& member, int& depth, size_t& bytes) {
+  if (member.is_namespace()) throw TemplateError{"a namespace cannot be stored in another value"};
+  depth = std::max(depth, member.depth() + 1);
+  bytes += kPlaceBytes + member.bytes();
+  if (depth > kMaxNesting) {
+    throw TemplateError{fmt::format("a value is nested deeper than {}", kMaxNesting)};
+  }
+  if (bytes > kMaxBytes) {
+    throw TemplateError{fmt::format("a value is larger than {} bytes", kMaxBytes)};
+  }
+}
+
+Value Value::MakeList(List items) {
+  auto box = std::make_shared<Box<List>>();
+  for (const Value& item : items) Count(item, box->depth, box->bytes);
+  box->content = std::move(items);
+  return Value(std::move(box));
+}
+
+Value Value::MakeDict(Dict items) {
+  auto box = std::make_shared<Box<Dict>>();
+  for (const auto& [key, item] : items) {
+    Count(item, box->depth, box->bytes);
+    box->bytes += key.size();
+  }
+  box->content = std::move(items);
+  return Value(std::move(box));
+}
+
+Value Value::MakeNamespace(Dict items) {
+  const Value value = MakeDict(std::move(items));
+  std::get<Shared<Dict>>(value.data_)->is_namespace = true;
+  return value;
+}
+
+Value Value::MakeFunction(Function function, const Value& captured) {
+  auto box = std::make_shared<Box<Function>>();
+  // A namespace is free of functions, so a method of one holds no circle.
+  if (!captured.is_namespace()) Count(captured, box->depth, box->bytes);
+  box->content = std::move(function);
+  return Value(std::move(box));
+}
+
+int Value::depth() const {
+  if (is_list()) return std::get<Shared<List>>(data_)->depth;
+  if (is_dict()) return std::get<Shared<Dict>>(data_)->depth;
+  return is_function() ? std::get<Shared<Function>>(data_)->depth : 0;
+}
+
+size_t Value::bytes() const {
+  if (is_string()) return string().size();
+  if (is_list()) return std::get<Shared<List>>(data_)->bytes;
+  if (is_dict()) return std::get<Shared<Dict>>(data_)->bytes;
+  return is_function() ? std::get<Shared<Function>>(data_)->bytes : 0;
+}
+
+void SetEntry(Dict& dict, const std::string& key, Value value) {
+  for (auto& [name, existing] : dict) {
+    if (name == key) {
+      existing = std::move(value);
+      return;
+    }
+  }
+  dict.emplace_back(key, std::move(value));
+}
 
 Value Value::FromJson(const nlohmann::ordered_json& json) {
   if (json.is_null()) return None{};
@@ -97,55 +161,47 @@ const char* Value::TypeName() const {
   return "function";
 }
 
-Value* Value::Find(const std::string& key) const {
+const Value* Value::Find(const std::string& key) const {
   if (!is_dict()) return nullptr;
-  for (auto& [name, value] : dict()) {
+  for (const auto& [name, value] : dict()) {
     if (name == key) return &value;
   }
   return nullptr;
 }
 
 void Value::Set(const std::string& key, Value value) const {
-  if (Value* existing = Find(key)) {
-    *existing = std::move(value);
-  } else {
-    dict().emplace_back(key, std::move(value));
-  }
+  Box<Dict>& box = *std::get<Shared<Dict>>(data_);
+  Dict changed = box.content;
+  SetEntry(changed, key, std::move(value));
+  const Value checked = MakeDict(std::move(changed));
+  box.content = checked.dict();
+  box.depth = checked.depth();
+  box.bytes = checked.bytes();
 }
 
-bool Equal(const Value& a, const Value& b, int depth) {
-  CheckNesting(depth);
+bool Equal(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return a.number() == b.number();
   if (a.is_string() && b.is_string()) return a.string() == b.string();
   if (a.is_list() && b.is_list()) {
-    if (a.list().size() != b.list().size()) return false;
-    for (size_t i = 0; i < a.list().size(); ++i) {
-      if (!Equal(a.list()[i], b.list()[i], depth + 1)) return false;
-    }
-    return true;
+    return std::equal(a.list().begin(), a.list().end(), b.list().begin(), b.list().end(),
+                      [](const Value& x, const Value& y) { return Equal(x, y); });
   }
   if (a.is_dict() && b.is_dict()) {
     if (a.dict().size() != b.dict().size()) return false;
     for (const auto& [key, value] : a.dict()) {
       const Value* other = b.Find(key);
-      if (other == nullptr || !Equal(value, *other, depth + 1)) return false;
+      if (other == nullptr || !Equal(value, *other)) return false;
     }
     return true;
   }
   return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
 }
 
-bool HoldsFunction(const Value& value, int depth) {
-  CheckNesting(depth);
-  if (value.is_list()) {
-    for (const Value& item : value.list()) {
-      if (HoldsFunction(item, depth + 1)) return true;
-    }
-  }
+bool HoldsFunction(const Value& value) {
+  if (value.is_list()) return std::any_of(value.list().begin(), value.list().end(), HoldsFunction);
   if (value.is_dict()) {
-    for (const auto& [key, item] : value.dict()) {
-      if (HoldsFunction(item, depth + 1)) return true;
-    }
+    return std::any_of(value.dict().begin(), value.dict().end(),
+                       [](const auto& entry) { return HoldsFunction(entry.second); });
   }
   return value.is_function();
 }
@@ -158,8 +214,7 @@ int Compare(const Value& a, const Value& b) {
   throw TemplateError{fmt::format("a {} and a {} cannot be ordered", a.TypeName(), b.TypeName())};
 }
 
-std::string ToText(const Value& value, int depth) {
-  CheckNesting(depth);
+std::string ToText(const Value& value) {
   if (value.is_undefined()) return "";
   if (value.is_none()) return "None";
   if (value.is_bool()) return value.Truth() ? "True" : "False";
@@ -168,13 +223,12 @@ std::string ToText(const Value& value, int depth) {
   if (value.is_string()) return value.string();
   std::string text;
   if (value.is_list()) {
-    for (const Value& item : value.list())
-      text += (text.empty() ? "" : ", ") + Repr(item, depth + 1);
+    for (const Value& item : value.list()) text += (text.empty() ? "" : ", ") + Repr(item);
     return "[" + text + "]";
   }
   if (value.is_dict()) {
     for (const auto& [key, item] : value.dict()) {
-      text += (text.empty() ? "" : ", ") + Quoted(key) + ": " + Repr(item, depth + 1);
+      text += (text.empty() ? "" : ", ") + Quoted(key) + ": " + Repr(item);
     }
     return "{" + text + "}";
   }
@@ -182,7 +236,6 @@ std::string ToText(const Value& value, int depth) {
 }
 
 std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth) {
-  CheckNesting(depth);
   if (value.is_undefined()) throw TemplateError{"an undefined value has no JSON"};
   if (value.is_function()) throw TemplateError{"a function has no JSON"};
   if (value.is_none()) return "null";

@@ -22,6 +22,15 @@ using Function = std::function<Value(const Arguments&)>;
 struct Undefined {};
 struct None {};
 
+// Raised while rendering; ChatTemplate turns it into Fail().
+struct TemplateError {
+  std::string message;
+};
+
+// Immutable but for namespaces, which {% set ns.x = ... %} changes. A namespace cannot stand inside
+// another value, so no value can come to hold itself; and every container knows how deep it nests
+// and how many bytes it would print at least, so that what is too deep to walk or to destroy, or
+// doubles at every level, is refused where it is made.
 class Value {
  public:
   Value() : data_(Undefined{}) {}
@@ -29,13 +38,14 @@ class Value {
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
-  Value(std::string value) : data_(std::move(value)) {}
-  Value(const char* value) : data_(std::string(value)) {}
-  static Value MakeList(List items = {}) { return Value(std::make_shared<List>(std::move(items))); }
-  static Value MakeDict(Dict items = {}) { return Value(std::make_shared<Dict>(std::move(items))); }
-  static Value MakeFunction(Function function) {
-    return Value(std::make_shared<Function>(std::move(function)));
-  }
+  Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(const char* value) : Value(std::string(value)) {}
+  // Throws TemplateError when the value is too deep or too large, or holds a namespace.
+  static Value MakeList(List items = {});
+  static Value MakeDict(Dict items = {});
+  static Value MakeNamespace(Dict items);
+  // `captured`: what the function holds on to, for methods.
+  static Value MakeFunction(Function function, const Value& captured = Value());
   static Value FromJson(const nlohmann::ordered_json& json);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -44,51 +54,65 @@ class Value {
   bool is_int() const { return std::holds_alternative<int64_t>(data_); }
   bool is_float() const { return std::holds_alternative<double>(data_); }
   bool is_number() const { return is_int() || is_float() || is_bool(); }
-  bool is_string() const { return std::holds_alternative<std::string>(data_); }
-  bool is_list() const { return std::holds_alternative<std::shared_ptr<List>>(data_); }
-  bool is_dict() const { return std::holds_alternative<std::shared_ptr<Dict>>(data_); }
-  bool is_function() const { return std::holds_alternative<std::shared_ptr<Function>>(data_); }
+  bool is_string() const { return std::holds_alternative<Text>(data_); }
+  bool is_list() const { return std::holds_alternative<Shared<List>>(data_); }
+  bool is_dict() const { return std::holds_alternative<Shared<Dict>>(data_); }
+  bool is_namespace() const { return is_dict() && std::get<Shared<Dict>>(data_)->is_namespace; }
+  bool is_function() const { return std::holds_alternative<Shared<Function>>(data_); }
 
-  const std::string& string() const { return std::get<std::string>(data_); }
-  List& list() const { return *std::get<std::shared_ptr<List>>(data_); }
-  Dict& dict() const { return *std::get<std::shared_ptr<Dict>>(data_); }
-  const Function& function() const { return *std::get<std::shared_ptr<Function>>(data_); }
+  const std::string& string() const { return *std::get<Text>(data_); }
+  const List& list() const { return std::get<Shared<List>>(data_)->content; }
+  const Dict& dict() const { return std::get<Shared<Dict>>(data_)->content; }
+  const Function& function() const { return std::get<Shared<Function>>(data_)->content; }
   int64_t integer() const;  // of bool and int
   double number() const;    // of bool, int and float
 
   bool Truth() const;
   const char* TypeName() const;  // "string", "list", "mapping", ...
+  int depth() const;             // 0 for what holds no other value
+  size_t bytes() const;  // of the text it holds and its places, shared parts counted each time
   // The entry of a dict, or null.
-  Value* Find(const std::string& key) const;
+  const Value* Find(const std::string& key) const;
+  // Of a namespace.
   void Set(const std::string& key, Value value) const;
 
  private:
-  explicit Value(std::shared_ptr<List> list) : data_(std::move(list)) {}
-  explicit Value(std::shared_ptr<Dict> dict) : data_(std::move(dict)) {}
-  explicit Value(std::shared_ptr<Function> function) : data_(std::move(function)) {}
-  std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>,
-               std::shared_ptr<Dict>, std::shared_ptr<Function>>
+  template <class T>
+  struct Box {
+    T content;
+    int depth = 0;
+    size_t bytes = 0;
+    bool is_namespace = false;
+  };
+  template <class T>
+  using Shared = std::shared_ptr<Box<T>>;
+  using Text = std::shared_ptr<const std::string>;
+
+  template <class T>
+  explicit Value(Shared<T> box) : data_(std::move(box)) {}
+  static void Count(const Value& member, int& depth, size_t& bytes);
+
+  std::variant<Undefined, None, bool, int64_t, double, Text, Shared<List>, Shared<Dict>,
+               Shared<Function>>
       data_;
 };
+
+// The entry called `key`, added when there is none.
+void SetEntry(Dict& dict, const std::string& key, Value value);
 
 struct Arguments {
   List positional;
   Dict named;
 };
 
-bool Equal(const Value& a, const Value& b, int depth = 0);
+bool Equal(const Value& a, const Value& b);
 // Whether a function hides anywhere inside.
-bool HoldsFunction(const Value& value, int depth = 0);
+bool HoldsFunction(const Value& value);
 // -1, 0, 1 for numbers, strings and lists; throws TemplateError for others.
 int Compare(const Value& a, const Value& b);
-// What {{ value }} prints; containers print as Python's repr. `depth` bounds nesting.
-std::string ToText(const Value& value, int depth = 0);
+// What {{ value }} prints; containers print as Python's repr.
+std::string ToText(const Value& value);
 // json.dumps(value, ensure_ascii, indent, separators (", ", ": ")); indent below 0: one line.
 std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth = 0);
-
-// Raised while rendering; ChatTemplate turns it into Fail().
-struct TemplateError {
-  std::string message;
-};
 
 }  // namespace strata::jinja

@@ -220,11 +220,53 @@ TEST(TemplateSandbox, EndlessAndHugeTemplatesEndWithAClearError) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
-TEST(TemplateSandbox, ValuesThatHoldThemselvesDoNotCrash) {
-  const std::string loop =
-      "{% set a = namespace() %}{% set b = namespace() %}{% set a.x = [b] %}{% set b.x = [a] %}";
-  EXPECT_NE(ErrorOf(loop + "{{ a }}").find("nested deeper"), std::string::npos);
-  EXPECT_NE(ErrorOf(loop + "{{ a == b }}").find("nested deeper"), std::string::npos);
+TEST(TemplateSandbox, ValuesThatHoldThemselvesAreRefused) {
+  EXPECT_NE(ErrorOf("{% set a = namespace() %}{% set a.x = [a] %}").find("cannot be stored"),
+            std::string::npos);
+  EXPECT_NE(
+      ErrorOf("{% set a = namespace() %}{% set b = namespace(x=a) %}").find("cannot be stored"),
+      std::string::npos);
+  EXPECT_NE(ErrorOf("{% macro m() %}{% endmacro %}{% set a = namespace() %}{% set a.x = [m] %}")
+                .find("cannot be stored"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("{% set a = {} %}{% set a.x = 1 %}").find("is no namespace"),
+            std::string::npos);
+}
+
+TEST(TemplateSandbox, ValuesThatDoubleOrNestWithoutEndAreRefusedWhereTheyAreMade) {
+  std::string doubling = "{% set a = ['x'] %}", deep = "{% set a = [] %}", methods = deep;
+  for (int i = 0; i < 60; ++i) doubling += "{% set a = [a, a] %}";
+  for (int i = 0; i < 20000; ++i) {
+    deep += "{% set a = [a] %}";
+    methods += "{% set a = {'k': a}.get %}";
+  }
+  EXPECT_NE(ErrorOf(doubling + "{{ a }}").find("larger than"), std::string::npos);
+  EXPECT_NE(ErrorOf(doubling).find("larger than"), std::string::npos);
+  EXPECT_NE(ErrorOf(deep).find("nested deeper"), std::string::npos);
+  EXPECT_NE(ErrorOf(methods).find("nested deeper"), std::string::npos);
+}
+
+TEST(TemplateSandbox, LookingThroughLargeValuesCosts) {
+  TemplateLimits few;
+  few.steps = 100000;
+  const std::string large = "{% set s = 'x' * 1000000 %}{% set l = [s] %}{% for i in range(100) %}";
+  for (const char* use :
+       {"{{ s == s ~ '' }}", "{% if l == l %}{% endif %}", "{{ s | upper | length }}",
+        "{% set q = s.strip() %}", "{{ 'y' in l }}"}) {
+    EXPECT_NE(ErrorOf(large + use + "{% endfor %}", few).find("steps"), std::string::npos) << use;
+  }
+}
+
+TEST(TemplateSandbox, ExtremeNumbersStayNumbers) {
+  EXPECT_EQ(Render("{{ [1,2,3][::999999999999999999] }}{{ [1,2,3][::-999999999999999999] }}"),
+            "[1][3]");
+  EXPECT_EQ(Render("{{ range(-9 * 10**18, 9 * 10**18, 9 * 10**18) | length }}"), "2");
+}
+
+TEST(ChatTemplate, ItemsAreReachedByNumberAndAbsentToolsAreNone) {
+  EXPECT_EQ(Render("{% set m = {'c': [{'t': 'x'}]} %}{{ m.c.0.t }}"), "x");
+  EXPECT_EQ(Render("{{ tools is defined }}{{ tools is none }}{{ documents is none }}"),
+            "TrueTrueTrue");
 }
 
 TEST(DeepseekEncoding, TurnsAndThinkingFollowThePublishedFormat) {
