@@ -85,6 +85,23 @@ TEST(SiluMulTest, LargeGatesSaturate) {
   EXPECT_EQ(y[3], 0.0f);
 }
 
+TEST(SiluMulTest, NaNIsNeverClampedAway) {
+  for (float limit : {0.0f, 5.0f}) {
+    for (int64_t place : {2, 18}) {
+      for (bool in_gate : {true, false}) {
+        std::vector<float> gate = Random(5).Normals(19), up = Random(6).Normals(19);
+        (in_gate ? gate : up)[place] = kNaN;
+        std::vector<float> y = Poisoned(19);
+        CpuStream(1).Execute(SiluMul{.gate = Rows(std::as_const(gate), 1, 19),
+                                     .up = Rows(std::as_const(up), 1, 19),
+                                     .limit = limit,
+                                     .y = Rows(y, 1, 19)});
+        for (int64_t i = 0; i < 19; ++i) ASSERT_EQ(std::isnan(y[i]), i == place) << i;
+      }
+    }
+  }
+}
+
 TEST(AddRowsTest, AddsInsideStridedRows) {
   for (const int64_t width : kWidths) {
     Random random(7);

@@ -111,6 +111,31 @@ TEST(RouteExpertsTest, TiesGoToTheLowerIndex) {
   EXPECT_EQ(Route(logits, bias, {12, 6, 4, 2}).experts, (std::vector<int32_t>{3, 4, 5, 6, 7, 8}));
 }
 
+TEST(RouteExpertsTest, ADroppedGroupLosesEvenAgainstNegativeChoices) {
+  // All choices are below zero; a dropped group that counted as zero would win.
+  const std::vector<float> logits(8, 0.0f);
+  const std::vector<float> bias = {-3.0f, -3.0f, -4.0f, -4.0f, -9.0f, -2.6f, -8.0f, -8.0f};
+  EXPECT_EQ(Route(logits, bias, {8, 4, 4, 2}).experts, (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(RouteExpertsTest, NaNIsSeenInTheWeightsOfItsRow) {
+  for (int64_t place : {0, 5, 7}) {
+    std::vector<float> logits = Random(4).Normals(3 * 8);
+    logits[8 + place] = kNaN;
+    for (int64_t groups : {1, 4}) {
+      const Routed routed = Route(logits, {}, {8, 2, groups, groups});
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t k = 0; k < 2; ++k) {
+          EXPECT_EQ(std::isnan(routed.weights[r * 2 + k]), r == 1) << "NaN at " << place;
+          EXPECT_GE(routed.experts[r * 2 + k], 0);
+          EXPECT_LT(routed.experts[r * 2 + k], 8);
+        }
+        EXPECT_LT(routed.experts[r * 2], routed.experts[r * 2 + 1]);
+      }
+    }
+  }
+}
+
 TEST(RouteExpertsTest, ImpossibleCountsAreRefused) {
   const std::vector<float> logits(12);
   for (const Routing& bad : {Routing{12, 13, 1, 1}, Routing{12, 2, 5, 1}, Routing{12, 4, 4, 1},

@@ -124,6 +124,28 @@ TEST(NormTest, ZerosAndEqualValuesStayFinite) {
   }
 }
 
+TEST(NormTest, NaNSpoilsItsRowAndNoOther) {
+  constexpr int64_t kRows = 3, kWidth = 50;
+  const std::vector<float> weight = Random(7).Normals(kWidth), bias = Random(8).Normals(kWidth);
+  for (int64_t place : {0, 17, 49}) {
+    std::vector<float> x = Random(9).Normals(kRows * kWidth);
+    x[kWidth + place] = kNaN;
+    std::vector<float> rms = Poisoned(kRows * kWidth), layer = rms;
+    CpuStream stream(1);
+    stream.Execute(RmsNorm{.x = Rows(std::as_const(x), kRows, kWidth),
+                           .weight = List(weight),
+                           .y = Rows(rms, kRows, kWidth)});
+    stream.Execute(LayerNorm{.x = Rows(std::as_const(x), kRows, kWidth),
+                             .weight = List(weight),
+                             .bias = List(bias),
+                             .y = Rows(layer, kRows, kWidth)});
+    for (int64_t i = 0; i < kRows * kWidth; ++i) {
+      ASSERT_EQ(std::isnan(rms[i]), i / kWidth == 1) << i;
+      ASSERT_EQ(std::isnan(layer[i]), i / kWidth == 1) << i;
+    }
+  }
+}
+
 TEST(NormTest, ShapeErrorsNameOpViewAndNumbers) {
   std::vector<float> x(12), weight(5), y(12);
   CpuStream stream(1);

@@ -203,6 +203,51 @@ INSTANTIATE_TEST_SUITE_P(
                       Params{.min_p = 0.1f}, Params{.top_k = 5},
                       Params{.temperature = 0.7f, .top_k = 20, .top_p = 0.9f, .min_p = 0.05f}));
 
+TEST(SampleTest, DrawsDeepIntoALargeFlatVocabulary) {
+  // Nearly equal tokens: a draw looks past thousands of them.
+  std::vector<float> logits = Random(2).Normals(20'000);
+  for (float& logit : logits) logit *= 0.01f;
+  double running = 0.0;
+  std::vector<float> uniform;
+  std::vector<int32_t> expected;
+  int64_t rank = 0;
+  for (const Choice& choice : Distribution(logits, {})) {
+    if (rank++ % 1999 == 7) {
+      uniform.push_back(static_cast<float>(running + choice.probability / 2));
+      expected.push_back(choice.token);
+    }
+    running += choice.probability;
+  }
+  EXPECT_EQ(Draw(logits, {}, uniform).tokens, expected);
+}
+
+TEST(SampleTest, TopPOfOneDropsNothingAndAnExactSumIsEnough) {
+  const float last = std::nextafter(1.0f, 0.0f);
+  std::vector<float> tail(1000, -12.0f);
+  tail[0] = 0.0f;
+  EXPECT_EQ(One(tail, {}, last), 999);
+  EXPECT_EQ(One({1.0f, 1.0f}, {.top_p = 0.5f}, last), 0);
+  EXPECT_EQ(One({1.0f, 1.0f}, {.top_p = 0.51f}, last), 1);
+  // What has no probability left in fp32 is not drawn.
+  EXPECT_EQ(One({0.0f, -1000.0f}, {}, last), 0);
+}
+
+TEST(SampleTest, ColdTemperaturesChooseTheBest) {
+  const std::vector<float> logits = Random(5).Normals(50);
+  const int32_t best = One(logits, {.temperature = 0.0f}, 0.5f);
+  for (float temperature : {1e-3f, 1e-30f, 1e-40f})
+    EXPECT_EQ(One(logits, {.temperature = temperature}, 0.999f), best) << temperature;
+}
+
+TEST(SampleTest, InfinityIsCertainAndALaterOneComesSecond) {
+  for (float temperature : {0.0f, 1.0f}) {
+    const Drawn drawn =
+        Draw({0.0f, kInfinity, kNaN, kInfinity}, {.temperature = temperature}, {0.99f});
+    EXPECT_EQ(drawn.tokens[0], 1);
+    EXPECT_EQ(drawn.logprobs[0], 0.0f);
+  }
+}
+
 TEST(SampleTest, RefusesWhatDoesNotFit) {
   std::vector<float> logits(6), one(1), two(2);
   std::vector<int32_t> tokens(2), top_k(2);
