@@ -19,6 +19,13 @@ inline void Pause() {
 #endif
 }
 
+// offer_ is call number * 2^32 + shares * 2^16 + next share.
+constexpr int kMaxThreads = 1 << 15;
+uint32_t CallOf(uint64_t offer) { return static_cast<uint32_t>(offer >> 32); }
+int SharesOf(uint64_t offer) { return static_cast<int>(offer >> 16 & 0xffff); }
+int NextOf(uint64_t offer) { return static_cast<int>(offer & 0xffff); }
+bool IsOpen(uint64_t offer) { return NextOf(offer) < SharesOf(offer); }
+
 }  // namespace
 
 int UsableCores() {
@@ -27,91 +34,93 @@ int UsableCores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)), errors_(threads_) {
+ThreadPool::ThreadPool(int threads)
+    : threads_(std::clamp(threads, 1, kMaxThreads)), errors_(threads_) {
   workers_.reserve(threads_ - 1);
-  for (int worker = 1; worker < threads_; ++worker) {
-    workers_.emplace_back([this, worker] { WorkerLoop(worker); });
-  }
+  for (int worker = 1; worker < threads_; ++worker) workers_.emplace_back([this] { WorkerLoop(); });
 }
 
 ThreadPool::~ThreadPool() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stop_.store(true);
-    generation_.fetch_add(1);
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::RunShare(int worker) {
+void ThreadPool::RunShare(int share, int shares) {
   const int64_t blocks = (count_ + grain_ - 1) / grain_;
-  const int64_t begin = blocks * worker / active_ * grain_;
-  const int64_t end = std::min(count_, blocks * (worker + 1) / active_ * grain_);
-  if (begin >= end) return;
+  const int64_t begin = blocks * share / shares * grain_;
+  const int64_t end = std::min(count_, blocks * (share + 1) / shares * grain_);
   try {
-    call_(context_, begin, end, worker);
+    call_(context_, begin, end, share);
   } catch (...) {
-    errors_[worker] = std::current_exception();
+    errors_[share] = std::current_exception();
   }
+}
+
+bool ThreadPool::RunOneShare() {
+  uint64_t offer = offer_.load(std::memory_order_acquire);
+  while (IsOpen(offer)) {
+    // Succeeds only while the offer is the one that was read: its call then waits for this share.
+    if (!offer_.compare_exchange_weak(offer, offer + 1, std::memory_order_acq_rel)) continue;
+    RunShare(NextOf(offer), SharesOf(offer));
+    finished_.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+  return false;
 }
 
 void ThreadPool::Run(int64_t count, int64_t grain, Call call, const void* context) {
   if (count <= 0) return;
+  grain = std::max<int64_t>(1, grain);
+  if (threads_ == 1 || count <= grain) return call(context, 0, count, 0);
   call_ = call;
   context_ = context;
   count_ = count;
-  grain_ = std::max<int64_t>(1, grain);
-  active_ = threads_;
-  if (threads_ == 1 || count_ <= grain_) {
-    active_ = 1;
-    call(context, 0, count, 0);
-    return;
-  }
-  pending_.store(threads_ - 1, std::memory_order_relaxed);
+  grain_ = grain;
+  const int shares = static_cast<int>(std::min<int64_t>(threads_, (count + grain - 1) / grain));
+  finished_.store(0, std::memory_order_relaxed);
+  const uint64_t number = CallOf(offer_.load(std::memory_order_relaxed)) + uint64_t{1};
   bool sleepers;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    generation_.fetch_add(1, std::memory_order_release);
+    offer_.store(number << 32 | static_cast<uint64_t>(shares) << 16, std::memory_order_release);
     sleepers = sleeping_ > 0;
   }
   if (sleepers) wake_.notify_all();
-  RunShare(0);
-  for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
+  while (RunOneShare()) {
+  }
+  for (int spins = 0; finished_.load(std::memory_order_acquire) != shares; ++spins) {
     if (spins < kSpins) {
       Pause();
     } else {
       std::this_thread::yield();
     }
   }
+  std::exception_ptr first = nullptr;
   for (std::exception_ptr& error : errors_) {
-    if (error) {
-      std::exception_ptr first = nullptr;
-      std::swap(first, error);
-      for (std::exception_ptr& other : errors_) other = nullptr;
-      std::rethrow_exception(first);
-    }
+    if (error && !first) first = error;
+    error = nullptr;
   }
+  if (first) std::rethrow_exception(first);
 }
 
-void ThreadPool::WorkerLoop(int worker) {
-  uint64_t seen = 0;
-  for (;;) {
-    int spins = 0;
-    while (generation_.load(std::memory_order_acquire) == seen) {
-      if (++spins < kSpins) {
-        Pause();
-        continue;
-      }
+void ThreadPool::WorkerLoop() {
+  for (int spins = 0;;) {
+    if (stop_.load(std::memory_order_relaxed)) return;
+    if (RunOneShare()) {
+      spins = 0;
+    } else if (++spins < kSpins) {
+      Pause();
+    } else {
+      spins = 0;
       std::unique_lock<std::mutex> lock(mutex_);
       ++sleeping_;
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+      wake_.wait(lock, [&] { return stop_.load() || IsOpen(offer_.load()); });
       --sleeping_;
     }
-    ++seen;
-    if (stop_.load()) return;
-    RunShare(worker);
-    pending_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -11,8 +11,9 @@
 
 namespace strata {
 
-// One caller at a time. The calling thread is worker 0; the others spin briefly for the next call,
-// then sleep.
+// One caller at a time. The calling thread takes part; the others spin briefly for the next call,
+// then sleep. A share that no other thread has begun is run by the caller, so a thread that is
+// asleep or busy elsewhere costs speed-up, not waiting time.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -22,9 +23,10 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  // Calls body(begin, end, worker) on every worker with its contiguous share of [0, count); shares
-  // differ by at most one `grain` and start at multiples of it. Returns when all are done. An
-  // exception of any worker is rethrown here.
+  // Splits [0, count) into at most one contiguous share per thread and calls body(begin, end,
+  // share) once for each; shares differ by at most one `grain` and start at multiples of it.
+  // `share` is below threads(): no two calls that run at the same time have the same one. Returns
+  // when all are done. An exception of any share is rethrown here.
   template <class Body>
   void For(int64_t count, int64_t grain, const Body& body) {
     Run(
@@ -36,27 +38,28 @@ class ThreadPool {
   }
 
  private:
-  using Call = void (*)(const void* context, int64_t begin, int64_t end, int worker);
+  using Call = void (*)(const void* context, int64_t begin, int64_t end, int share);
   void Run(int64_t count, int64_t grain, Call call, const void* context);
-  void WorkerLoop(int worker);
-  void RunShare(int worker);
+  void WorkerLoop();
+  bool RunOneShare();
+  void RunShare(int share, int shares);
 
   const int threads_;
   std::vector<std::thread> workers_;
 
-  // The call in flight; written by the caller before generation_ is raised, read by workers after
-  // they see it.
+  // The call in flight. Written by the caller before it offers shares, read by whoever took one.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   int64_t count_ = 0;
   int64_t grain_ = 1;
-  int active_ = 1;
-  std::vector<std::exception_ptr> errors_;  // one slot per worker
+  std::vector<std::exception_ptr> errors_;  // one slot per share
 
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> pending_{0};
+  // What may be taken: the number of the call, its shares, and the next share, in one word, so that
+  // a thread that comes late cannot take a share of another call.
+  std::atomic<uint64_t> offer_{0};
+  std::atomic<int> finished_{0};  // shares of the call in flight
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;  // guards sleeping_ and orders it with generation_
+  std::mutex mutex_;  // guards sleeping_ and orders it with offer_
   std::condition_variable wake_;
   int sleeping_ = 0;
 };

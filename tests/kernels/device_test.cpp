@@ -1,147 +1,136 @@
-// The thread pool's shares, exceptions and reuse; buffers, arenas and shape errors.
 #include "kernels/device.h"
 
-#include <atomic>
-#include <chrono>
-#include <stdexcept>
+#include <gtest/gtest.h>
 
-#include "tests/kernels/paged_fixture.h"
+#include <cstring>
+#include <string>
+
+#include "kernels/status.h"
 
 namespace strata {
 namespace {
 
-TEST(ThreadPoolTest, EveryItemRunsOnceInSharesThatStartAtAGrain) {
-  for (int threads : {1, 2, 3, 7}) {
-    ThreadPool pool(threads);
-    EXPECT_EQ(pool.threads(), threads);
-    for (int64_t count : {0, 1, 2, 15, 16, 17, 48, 130, 1000}) {
-      for (int64_t grain : {1, 4, 16, 200}) {
-        std::vector<int> runs(static_cast<size_t>(count));
-        std::vector<int64_t> sizes(static_cast<size_t>(threads), -1);
-        pool.For(count, grain, [&](int64_t begin, int64_t end, int worker) {
-          for (int64_t i = begin; i < end; ++i) ++runs[i];
-          sizes[worker] = end - begin;
-          if (begin % grain != 0) throw std::logic_error("a share starts between two grains");
-        });
-        EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(count), 1)) << threads << " " << count;
-        int64_t smallest = count, largest = 0;
-        for (int64_t size : sizes) {
-          if (size < 0) continue;
-          smallest = std::min(smallest, size);
-          largest = std::max(largest, size);
-        }
-        if (count >= grain * threads) {
-          EXPECT_LE(largest - smallest, 2 * grain - 1) << count << " " << grain;
-        }
-      }
-    }
-  }
-}
-
-TEST(ThreadPoolTest, AWorkersExceptionReachesTheCallerAndThePoolStaysUsable) {
-  ThreadPool pool(3);
-  for (int thrower = 0; thrower < 3; ++thrower) {
-    std::atomic<int> finished{0};
-    try {
-      pool.For(3, 1, [&](int64_t, int64_t, int worker) {
-        if (worker == thrower) Fail(ErrorCode::kNumeric, "from worker " + std::to_string(worker));
-        ++finished;
-      });
-      FAIL() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.what(), "from worker " + std::to_string(thrower));
-      EXPECT_EQ(error.code(), ErrorCode::kNumeric);
-    }
-    EXPECT_EQ(finished, 2);  // the others ran to their end
-    std::atomic<int64_t> sum{0};
-    pool.For(100, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) sum += i;
-    });
-    EXPECT_EQ(sum, 4950);
-  }
-  EXPECT_THROW(pool.For(3, 1, [](int64_t, int64_t, int) { throw std::runtime_error("all"); }),
-               std::runtime_error);
-  pool.For(3, 1, [](int64_t, int64_t, int) {});  // no error is left over
-}
-
-TEST(ThreadPoolTest, ManyShortCallsAndPauses) {
-  ThreadPool pool(3);
-  std::vector<int64_t> totals(3);
-  for (int round = 0; round < 600; ++round) {
-    if (round % 150 == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(3));  // the workers fall asleep
-    pool.For(3, 1, [&](int64_t begin, int64_t end, int worker) { totals[worker] += end - begin; });
-  }
-  EXPECT_EQ(totals, (std::vector<int64_t>{600, 600, 600}));
-}
-
-TEST(DeviceTest, BuffersAreZeroAlignedAndMove) {
-  const std::unique_ptr<Backend> backend = MakeCpuBackend(2);
-  EXPECT_NE(backend->Info().name.find("2 threads"), std::string::npos) << backend->Info().name;
-  for (size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{1} << 20}) {
-    Buffer buffer = backend->Allocate(bytes);
-    ASSERT_NE(buffer.data(), nullptr);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
-    for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer.data()[i], std::byte{0});
-    std::byte* data = buffer.data();
-    Buffer other = std::move(buffer);
-    EXPECT_EQ(other.data(), data);
-    EXPECT_EQ(buffer.data(), nullptr);
-  }
-  const std::string message =
-      MessageOf(ErrorCode::kCapacity, [&] { backend->Allocate(size_t{1} << 62); });
-  EXPECT_NE(message.find("4611686018427387904"), std::string::npos) << message;
-}
-
-TEST(DeviceTest, ArenaHandsOutAlignedPiecesUntilItIsFull) {
-  Arena arena(MakeCpuBackend(1)->Allocate(1024));
-  const View<float, 2> first = arena.Take<float>({3, 5});
-  const View<float, 1> second = arena.Take<float>({1});
-  EXPECT_EQ(first.stride[0], 5);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(second.data) % 64, 0u);
-  EXPECT_GE(second.data, first.data + 15);
-  const size_t mark = arena.used();
-  arena.Take<float>({64});
-  arena.Release(mark);
-  EXPECT_EQ(arena.used(), mark);
-  const std::string message = MessageOf(ErrorCode::kInternal, [&] { arena.Take<float>({1024}); });
-  EXPECT_NE(message.find("1024"), std::string::npos) << message;
-  EXPECT_NE(message.find("4096"), std::string::npos) << message;
-  arena.Reset();
-  EXPECT_EQ(arena.Take<float>({256}).data, first.data);
-}
-
-TEST(DeviceTest, AGraphRunsItsBodyAtEachReplay) {
+TEST(CpuBackendTest, AllocatesZeroedAlignedMemory) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
-  int runs = 0;
-  const std::unique_ptr<Graph> graph =
-      backend->Capture(backend->DefaultStream(), [&](Stream) { ++runs; });
-  const int captured = runs;
-  graph->Replay(backend->DefaultStream());
-  graph->Replay(backend->DefaultStream());
-  EXPECT_EQ(runs, captured + 2);
+  for (size_t bytes : {size_t{1}, size_t{4096}, size_t{1} << 20}) {
+    const Buffer buffer = backend->Allocate(bytes);
+    EXPECT_GE(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer.data()[i], std::byte{0}) << i;
+    std::memset(buffer.data(), 0xff, bytes);  // writable
+  }
+  EXPECT_NE(backend->Allocate(0).data(), nullptr);
 }
 
-TEST(ViewTest, RowsAndColumnsKeepTheirStrides) {
-  std::vector<int> values(24);
-  std::iota(values.begin(), values.end(), 0);
-  const View<int, 2> view = MakeView(values.data(), {4, 6});
-  const View<int, 2> part = view.Rows(1, 3).Columns(2, 5);
-  EXPECT_EQ(part.dim(0), 2);
-  EXPECT_EQ(part.dim(1), 3);
-  EXPECT_EQ(part(1, 2), 16);
-  EXPECT_TRUE(view.Rows(2, 2).empty());
+TEST(CpuBackendTest, NamesTheBytesItCannotGive) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
+  constexpr size_t kTooMany = size_t{1} << 62;
+  try {
+    backend->Allocate(kTooMany);
+    FAIL() << "no machine has " << kTooMany << " bytes";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCapacity);
+    EXPECT_NE(std::string(error.what()).find(std::to_string(kTooMany)), std::string::npos)
+        << error.what();
+  }
 }
 
-TEST(ViewTest, AShapeErrorNamesOpViewDimensionAndBothNumbers) {
-  std::vector<float> values(24);
-  Dim rows{"rows"}, width{"width"};
-  Match("Op", "first", MakeView(values.data(), {4, 6}), {&rows, &width});
-  const std::string message = MessageOf(ErrorCode::kShape, [&] {
-    Match("Op", "second", MakeView(values.data(), {4, 5}), {&rows, &width});
+TEST(CpuBackendTest, SaysWhatItRunsOn) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend(3);
+  EXPECT_NE(backend->Info().name.find("3 threads"), std::string::npos) << backend->Info().name;
+  EXPECT_NE(MakeCpuBackend(1)->Info().name.find("1 thread)"), std::string::npos);
+  EXPECT_GT(backend->Info().memory_bytes, size_t{1} << 20);
+  const Stream stream = backend->DefaultStream();
+  EXPECT_EQ(stream.device.kind, DeviceKind::kCpu);
+  EXPECT_EQ(stream.pool->threads(), 3);
+  EXPECT_EQ(MakeCpuBackend(0)->DefaultStream().pool->threads(), UsableCores());
+}
+
+TEST(CpuBackendTest, AGraphRunsItsBodyAtEveryReplay) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
+  const Stream stream = backend->DefaultStream();
+  int runs = 0, length = 5, seen = 0;
+  const std::unique_ptr<Graph> graph = backend->Capture(stream, [&](Stream used) {
+    EXPECT_EQ(used.pool, stream.pool);
+    ++runs;
+    seen = length;  // lengths are read at replay
   });
-  for (const char* part : {"Op", "second", "width", "dimension 1", "5", "6"})
-    EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+  const int captured = runs;
+  length = 9;
+  graph->Replay(stream);
+  EXPECT_EQ(runs, captured + 1);
+  EXPECT_EQ(seen, 9);
+  backend->Synchronize(stream);
+}
+
+// A buffer over memory of the test that counts its releases.
+struct Tracked {
+  alignas(64) std::byte memory[1024] = {};
+  int releases = 0;
+  Buffer Make(size_t bytes = sizeof(memory)) {
+    return Buffer(memory, bytes, [this](std::byte* data, size_t) {
+      EXPECT_EQ(data, memory);
+      ++releases;
+    });
+  }
+};
+
+TEST(BufferTest, HasOneOwnerWhichReleasesOnce) {
+  Tracked tracked;
+  {
+    Buffer first = tracked.Make();
+    Buffer second = std::move(first);
+    EXPECT_EQ(second.data(), tracked.memory);
+    Buffer third;
+    third = std::move(second);
+    EXPECT_EQ(third.bytes(), sizeof(tracked.memory));
+    EXPECT_EQ(tracked.releases, 0);
+  }
+  EXPECT_EQ(tracked.releases, 1);
+  { const Buffer empty; }
+}
+
+TEST(ArenaTest, TakesAlignedRangesThatDoNotOverlap) {
+  Tracked tracked;
+  Arena arena(tracked.Make());
+  EXPECT_EQ(arena.bytes(), 1024u);
+  const View<float, 2> first = arena.Take<float>({3, 5});  // 60 bytes of 64
+  const View<int32_t, 1> second = arena.Take<int32_t>({17});
+  const View<std::byte, 1> third = arena.Take<std::byte>({1});
+  EXPECT_EQ(first.stride[0], 5);
+  EXPECT_EQ(first.stride[1], 1);
+  EXPECT_EQ(reinterpret_cast<std::byte*>(first.data), tracked.memory);
+  EXPECT_EQ(reinterpret_cast<std::byte*>(second.data), tracked.memory + 64);
+  EXPECT_EQ(third.data, tracked.memory + 192);
+  EXPECT_EQ(arena.used(), 256u);
+}
+
+TEST(ArenaTest, ReleaseGivesBackWhatWasTakenSinceTheMark) {
+  Tracked tracked;
+  Arena arena(tracked.Make());
+  arena.TakeBytes(100);
+  const size_t mark = arena.used();
+  void* const inner = arena.TakeBytes(300);
+  arena.Release(mark);
+  EXPECT_EQ(arena.TakeBytes(1), inner);
+  arena.Reset();
+  EXPECT_EQ(arena.used(), 0u);
+  EXPECT_EQ(arena.TakeBytes(1), static_cast<void*>(tracked.memory));
+}
+
+TEST(ArenaTest, RefusesMoreThanItHoldsAndSaysHowMuch) {
+  Tracked tracked;
+  Arena arena(tracked.Make());
+  arena.TakeBytes(1000);  // rounds to all 1024
+  try {
+    arena.TakeBytes(65);
+    FAIL() << "the arena is full";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInternal);
+    for (const char* number : {"1024", "128"})
+      EXPECT_NE(std::string(error.what()).find(number), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(arena.used(), 1024u);
 }
 
 }  // namespace
