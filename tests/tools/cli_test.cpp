@@ -211,8 +211,9 @@ TEST_F(Cli, PromptsThatDoNotFitAreRefusedWithBothNumbers) {
 }
 
 TEST_F(Cli, BytesThatAreNoTextAreReadAndAnswered) {
+  constexpr char kBytes[] = "\xff\xfe\x00 caf\xc3";
   const Result result = Run("--raw -n 3 --temp 0 --file '" +
-                            Write("bytes", std::string("\xff\xfe\x00 caf\xc3", 10)) + "'");
+                            Write("bytes", std::string(kBytes, sizeof kBytes - 1)) + "'");
   EXPECT_EQ(result.code, 0) << result.err;
 }
 
