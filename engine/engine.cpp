@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/scheduler.h"
 #include "kernels/status.h"
 
 namespace strata {
@@ -12,12 +11,6 @@ namespace strata {
 namespace {
 
 int64_t PagesFor(int64_t cells) { return (cells + kPageCells - 1) / kPageCells; }
-
-// The cells a sequence may come to own: prompt and answer. The last answer token needs none.
-int64_t CellsNeeded(const Sequence& sequence, int64_t max_context) {
-  if (sequence.request.max_tokens <= 0) return max_context;
-  return std::min(max_context, sequence.prompt_tokens() + sequence.request.max_tokens);
-}
 
 }  // namespace
 
@@ -36,7 +29,9 @@ const char* FinishReasonName(FinishReason reason) {
 }
 
 Engine::Engine(const Model& model, Backend& backend, const EngineOptions& options)
-    : runner_(model, backend, options), prefixes_(runner_.pages(), model.geometry().index_kpool) {
+    : runner_(model, backend, options),
+      context_(std::min(options.max_context, runner_.pages().pages() * kPageCells)),
+      prefixes_(runner_.pages(), model.geometry().index_kpool) {
   for (int64_t slot = options.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -44,16 +39,17 @@ Engine::~Engine() {
   for (std::unique_ptr<Sequence>& sequence : running_) Release(*sequence, false);
 }
 
-RequestId Engine::Submit(Request request, TokenCallback callback) {
+void Engine::Check(const Request& request) const {
   const ModelGeometry& geometry = runner_.model().geometry();
-  const int64_t limit = runner_.options().max_context;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) Fail(ErrorCode::kUsage, "the prompt is empty; give at least one token");
-  if (prompt >= limit) {
+  if (prompt >= context_) {
     Fail(ErrorCode::kCapacity,
-         fmt::format("the prompt has {} tokens, a context of {} has room for {} and one answer "
-                     "token; shorten it or raise --max-context",
-                     prompt, limit, limit - 1));
+         fmt::format(
+             "the prompt has {} tokens, a context of {} has room for {} and one answer "
+             "token; shorten it or raise {}",
+             prompt, context_, context_ - 1,
+             context_ < runner_.options().max_context ? "the cache's size" : "--max-context"));
   }
   for (int32_t token : request.prompt) {
     if (token < 0 || token >= geometry.vocabulary) {
@@ -64,16 +60,15 @@ RequestId Engine::Submit(Request request, TokenCallback callback) {
   if (request.max_tokens < 0)
     Fail(ErrorCode::kUsage,
          fmt::format("max_tokens is {}, 0 or more is accepted", request.max_tokens));
+  if (request.top_logprobs < 0 || request.top_logprobs > kMaxTopLogprobs)
+    Fail(ErrorCode::kUsage, fmt::format("top_logprobs is {}, 0 to {} are accepted",
+                                        request.top_logprobs, kMaxTopLogprobs));
   ValidateSampling(request.sampling, geometry.vocabulary);
-  auto sequence = std::make_unique<Sequence>(next_id_, std::move(request), std::move(callback));
-  const int64_t needed = PagesFor(CellsNeeded(*sequence, limit));
-  if (needed > runner_.pages().pages()) {
-    Fail(ErrorCode::kCapacity,
-         fmt::format("the request needs {} cache pages, the cache has {}; lower max_tokens or give "
-                     "the cache more pages",
-                     needed, runner_.pages().pages()));
-  }
-  waiting_.push_back(std::move(sequence));
+}
+
+RequestId Engine::Submit(Request request, TokenCallback callback) {
+  Check(request);
+  waiting_.push_back(std::make_unique<Sequence>(next_id_, std::move(request), std::move(callback)));
   return next_id_++;
 }
 
@@ -90,11 +85,12 @@ bool Engine::TryAdmit(Sequence& sequence) {
   PagePool& pool = runner_.pages();
   PrefixHit hit;
   if (sequence.request.reuse_prefix && runner_.options().prefix_reuse) {
-    hit = prefixes_.Match(sequence.tokens, sequence.prompt_tokens() - 1);
+    hit = prefixes_.Match(sequence.tokens, static_cast<int64_t>(sequence.tokens.size()) - 1);
   }
   const int64_t shared = static_cast<int64_t>(hit.pages.size());
-  const int64_t fresh = PagesFor(CellsNeeded(sequence, runner_.options().max_context)) - shared;
-  const bool fits = prefixes_.Evict(fresh);
+  const int64_t fresh = PagesFor(static_cast<int64_t>(sequence.tokens.size())) - shared;
+  // One page more for each sequence that runs: all may come to need one soon.
+  const bool fits = prefixes_.Evict(fresh + static_cast<int64_t>(running_.size()));
   if (fits) {
     sequence.pages = hit.pages;
     for (int64_t i = 0; i < fresh; ++i) sequence.pages.push_back(pool.Take());
@@ -102,7 +98,12 @@ bool Engine::TryAdmit(Sequence& sequence) {
       runner_.kv().CopyPage(hit.copy_page, sequence.pages[static_cast<size_t>(shared)]);
       runner_.keys().CopyPage(hit.copy_page, sequence.pages[static_cast<size_t>(shared)]);
     }
-    sequence.cells = sequence.cached_tokens = hit.cells;
+    sequence.cells = hit.cells;
+    if (sequence.cached_tokens < 0) {
+      sequence.cached_tokens = hit.cells;
+      stats_.prompt_tokens += sequence.prompt_tokens();
+      stats_.cached_tokens += hit.cells;
+    }
     sequence.slot = free_slots_.back();
     free_slots_.pop_back();
   } else {
@@ -115,23 +116,64 @@ bool Engine::TryAdmit(Sequence& sequence) {
 void Engine::Admit() {
   while (!waiting_.empty()) {
     Sequence& next = *waiting_.front();
-    if (next.cancelled) {
-      next.callback(TokenEvent{.id = next.id, .finish = FinishReason::kCancelled, .error = {}});
-      waiting_.pop_front();
-      continue;
-    }
     if (free_slots_.empty() || !TryAdmit(next)) return;
-    running_.push_back(std::move(waiting_.front()));
+    const auto place =
+        std::find_if(running_.begin(), running_.end(),
+                     [&](const std::unique_ptr<Sequence>& s) { return s->id > next.id; });
+    running_.insert(place, std::move(waiting_.front()));
     waiting_.pop_front();
   }
 }
 
-void Engine::Release(Sequence& sequence, bool keep_prefix) {
-  if (keep_prefix && runner_.options().prefix_reuse && sequence.cells > 0) {
-    prefixes_.Insert(
-        std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(sequence.cells)),
-        sequence.pages);
+// Makes sure that the sequence owns pages for its first `cells` cells.
+bool Engine::Grow(Sequence& sequence, int64_t cells) {
+  const int64_t fresh = PagesFor(cells) - static_cast<int64_t>(sequence.pages.size());
+  if (fresh <= 0) return true;
+  if (!prefixes_.Evict(fresh)) return false;
+  for (int64_t i = 0; i < fresh; ++i) sequence.pages.push_back(runner_.pages().Take());
+  return true;
+}
+
+// Its tokens stay; its cells are read again when there is room, from the prefix cache as far as
+// that still holds them.
+void Engine::PreemptYoungest() {
+  std::unique_ptr<Sequence> youngest = std::move(running_.back());
+  running_.pop_back();
+  Release(*youngest, true);
+  youngest->cells = 0;
+  waiting_.push_front(std::move(youngest));
+  ++stats_.preemptions;
+}
+
+// What the scheduler chooses, with pages for all of it. A sequence alone always fits: no context is
+// larger than the cache.
+std::vector<StepShare> Engine::Plan() {
+  while (true) {
+    std::vector<ScheduledSequence> scheduled;
+    for (const std::unique_ptr<Sequence>& sequence : running_) {
+      scheduled.push_back(
+          {static_cast<int64_t>(sequence->tokens.size()) - sequence->cells, sequence->decoding()});
+    }
+    std::vector<StepShare> shares = PlanStep(scheduled, runner_.options().chunk);
+    const bool fits = std::all_of(shares.begin(), shares.end(), [&](const StepShare& share) {
+      Sequence& sequence = *running_[share.sequence];
+      return Grow(sequence, sequence.cells + share.tokens);
+    });
+    if (fits) return shares;
+    if (running_.size() == 1)
+      Fail(ErrorCode::kInternal, "one sequence alone does not fit into the cache");
+    PreemptYoungest();
   }
+}
+
+void Engine::Remember(Sequence& sequence, int64_t cells) {
+  if (!runner_.options().prefix_reuse || cells == 0) return;
+  prefixes_.Insert(std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(cells)),
+                   sequence.pages);
+}
+
+void Engine::Release(Sequence& sequence, bool keep_prefix) {
+  if (keep_prefix) Remember(sequence, sequence.cells);
   for (int32_t page : sequence.pages) runner_.pages().Release(page);
   sequence.pages.clear();
   free_slots_.push_back(sequence.slot);
@@ -139,7 +181,8 @@ void Engine::Release(Sequence& sequence, bool keep_prefix) {
 }
 
 void Engine::Finish(Sequence& sequence, TokenEvent event) {
-  Release(sequence, event.finish != FinishReason::kError);
+  ++stats_.finished[static_cast<size_t>(*event.finish)];
+  if (sequence.slot >= 0) Release(sequence, event.finish != FinishReason::kError);
   sequence.callback(event);
 }
 
@@ -150,9 +193,14 @@ void Engine::DropFinished() {
 
 // Takes the next token of a sequence whose known tokens are all in the cache.
 void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits) {
-  const Sampled sampled = sequence.sampler.Sample(logits, runner_.backend().DefaultStream());
-  TokenEvent event{
-      .id = sequence.id, .cached_tokens = sequence.cached_tokens, .finish = {}, .error = {}};
+  if (sequence.constraint) sequence.constraint->Allowed(allowed_);
+  const Sampled sampled = sequence.sampler.Sample(logits, sequence.constraint ? &allowed_ : nullptr,
+                                                  runner_.backend().DefaultStream());
+  TokenEvent event{.id = sequence.id,
+                   .top = {},
+                   .cached_tokens = sequence.cached_tokens,
+                   .finish = {},
+                   .error = {}};
   if (sampled.token < 0) {
     event.finish = FinishReason::kError;
     event.error =
@@ -162,41 +210,61 @@ void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits) {
   }
   event.token = sampled.token;
   event.logprob = sampled.logprob;
+  if (sequence.request.top_logprobs > 0)
+    event.top = MostLikely(logits, sequence.request.top_logprobs);
   const std::vector<int32_t>& stops = sequence.request.stop_tokens;
   if (!sequence.request.ignore_eos &&
       std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
     event.finish = FinishReason::kStop;
     return Finish(sequence, event);
   }
+  // The pages of a prompt are shared as soon as it is read; those it fills only in part when it
+  // ends.
+  if (sequence.answer_tokens() == 0) Remember(sequence, sequence.cells / kPageCells * kPageCells);
   sequence.tokens.push_back(sampled.token);
   sequence.sampler.Accept(sampled.token);
-  const int64_t limit = runner_.options().max_context;
+  if (sequence.constraint) sequence.constraint->Accept(sampled.token);
+  ++stats_.generated_tokens;
   if ((sequence.request.max_tokens > 0 &&
        sequence.answer_tokens() >= sequence.request.max_tokens) ||
-      static_cast<int64_t>(sequence.tokens.size()) >= limit) {
+      static_cast<int64_t>(sequence.tokens.size()) >= context_) {
     event.finish = FinishReason::kLength;
     return Finish(sequence, event);
   }
   sequence.callback(event);
 }
 
+void Engine::FailAll(const std::string& message) {
+  const auto fail = [&](Sequence& sequence) {
+    Finish(
+        sequence,
+        TokenEvent{.id = sequence.id, .top = {}, .finish = FinishReason::kError, .error = message});
+  };
+  for (std::unique_ptr<Sequence>& sequence : running_) fail(*sequence);
+  for (std::unique_ptr<Sequence>& sequence : waiting_) fail(*sequence);
+  running_.clear();
+  waiting_.clear();
+}
+
+// Ends what was cancelled, wherever it stands in the queue.
+void Engine::DropCancelled() {
+  const auto end = [&](std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->cancelled) return false;
+    Finish(
+        *sequence,
+        TokenEvent{.id = sequence->id, .top = {}, .finish = FinishReason::kCancelled, .error = {}});
+    return true;
+  };
+  std::erase_if(running_, end);
+  std::erase_if(waiting_, end);
+}
+
 bool Engine::Step() {
-  for (std::unique_ptr<Sequence>& sequence : running_) {
-    if (sequence->cancelled) {
-      Finish(*sequence,
-             TokenEvent{.id = sequence->id, .finish = FinishReason::kCancelled, .error = {}});
-    }
-  }
-  DropFinished();
+  DropCancelled();
   Admit();
   if (running_.empty()) return false;
 
-  std::vector<ScheduledSequence> scheduled;
-  for (const std::unique_ptr<Sequence>& sequence : running_) {
-    scheduled.push_back(
-        {static_cast<int64_t>(sequence->tokens.size()) - sequence->cells, sequence->decoding()});
-  }
-  const std::vector<StepShare> shares = PlanStep(scheduled, runner_.options().chunk);
+  const std::vector<StepShare> shares = Plan();
   std::vector<StepGroup> groups;
   bool prefill = false;
   int64_t rows = 0;
@@ -211,7 +279,7 @@ bool Engine::Step() {
                                                       static_cast<size_t>(share.tokens)),
                                .pages = sequence.pages,
                                .logit_rows = complete ? 1 : 0});
-    prefill = prefill || !scheduled[share.sequence].decoding;
+    prefill = prefill || !sequence.decoding();
     rows += share.tokens;
   }
   StageClock& clock = prefill ? stats_.prefill : stats_.decode;

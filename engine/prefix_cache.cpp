@@ -24,7 +24,7 @@ int64_t CommonLength(std::span<const int32_t> a, std::span<const int32_t> b) {
 PrefixCache::PrefixCache(PagePool& pool, int64_t kpool) : pool_(&pool), kpool_(kpool) {}
 
 PrefixCache::~PrefixCache() {
-  while (nodes_ > 0) Remove(OldestLeaf(root_));
+  while (!leaves_.empty()) Remove(leaves_.begin()->second);
 }
 
 PrefixCache::Node* PrefixCache::FindChild(Node& parent, std::span<const int32_t> tokens) const {
@@ -45,7 +45,7 @@ PrefixHit PrefixCache::Match(std::span<const int32_t> tokens, int64_t limit) {
   while (hit.cells + kPageCells <= limit) {
     Node* child = FindChild(*node, tokens.subspan(static_cast<size_t>(hit.cells), kPageCells));
     if (child == nullptr) break;
-    child->last_used = ++clock_;
+    Touch(child);
     pool_->AddReference(child->page);
     hit.pages.push_back(child->page);
     hit.cells += kPageCells;
@@ -61,7 +61,7 @@ PrefixHit PrefixCache::Match(std::span<const int32_t> tokens, int64_t limit) {
     if (common > best_cells) best = child.get(), best_cells = common;
   }
   if (best != nullptr) {
-    best->last_used = ++clock_;
+    Touch(best);
     pool_->AddReference(best->page);
     hit.copy_page = best->page;
     hit.cells += best_cells;
@@ -83,39 +83,42 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_
       fresh->parent = node;
       pool_->AddReference(fresh->page);
       child = fresh.get();
+      leaves_.erase(node->last_used);
       node->children.emplace(HashTokens(part), std::move(fresh));
       ++nodes_;
     }
-    child->last_used = ++clock_;
+    Touch(child);
     node = child;
   }
 }
 
-PrefixCache::Node* PrefixCache::OldestLeaf(Node& node) const {
-  Node* oldest = nullptr;
-  for (const auto& [hash, child] : node.children) {
-    Node* leaf = child->children.empty() ? child.get() : OldestLeaf(*child);
-    if (oldest == nullptr || leaf->last_used < oldest->last_used) oldest = leaf;
-  }
-  return oldest;
+void PrefixCache::Touch(Node* node) {
+  leaves_.erase(node->last_used);
+  node->last_used = ++clock_;
+  if (node->children.empty()) leaves_.emplace(node->last_used, node);
 }
 
 void PrefixCache::Remove(Node* node) {
   pool_->Release(node->page);
   --nodes_;
-  auto& siblings = node->parent->children;
-  const auto [begin, end] = siblings.equal_range(HashTokens(node->tokens));
-  for (auto sibling = begin; sibling != end; ++sibling) {
-    if (sibling->second.get() == node) {
-      siblings.erase(sibling);
-      return;
-    }
-  }
+  leaves_.erase(node->last_used);
+  Node* parent = node->parent;
+  const auto [begin, end] = parent->children.equal_range(HashTokens(node->tokens));
+  parent->children.erase(
+      std::find_if(begin, end, [&](const auto& child) { return child.second.get() == node; }));
+  if (parent->children.empty() && parent != &root_) leaves_.emplace(parent->last_used, parent);
 }
 
 bool PrefixCache::Evict(int64_t pages) {
-  while (pool_->free_pages() < pages && nodes_ > 0) Remove(OldestLeaf(root_));
-  return pool_->free_pages() >= pages;
+  while (pool_->free_pages() < pages) {
+    // A leaf in use frees nothing, and neither would its ancestors, which are in use with it.
+    const auto oldest = std::find_if(leaves_.begin(), leaves_.end(), [&](const auto& leaf) {
+      return pool_->references(leaf.second->page) == 1;
+    });
+    if (oldest == leaves_.end()) return false;
+    Remove(oldest->second);
+  }
+  return true;
 }
 
 }  // namespace strata

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -35,8 +35,8 @@ class PrefixCache {
   // Remembers a sequence's pages; the cache takes references of its own. tokens.size() is the
   // number of cells written.
   void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
-  // Gives up least recently used pages until `pages` are free in the pool; false when that many
-  // cannot be freed.
+  // Gives up least recently used pages that no sequence uses until `pages` are free in the pool;
+  // false when that many cannot be freed. O(log nodes) per page.
   bool Evict(int64_t pages);
 
   int64_t cached_pages() const { return nodes_; }
@@ -46,17 +46,18 @@ class PrefixCache {
     std::vector<int32_t> tokens;
     int32_t page = -1;
     Node* parent = nullptr;
-    uint64_t last_used = 0;
+    uint64_t last_used = 0;  // no two nodes have the same
     std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;
   };
 
   Node* FindChild(Node& parent, std::span<const int32_t> tokens) const;
+  void Touch(Node* node);
   void Remove(Node* node);
-  Node* OldestLeaf(Node& node) const;
 
   PagePool* pool_;
   int64_t kpool_;
   Node root_;
+  std::map<uint64_t, Node*> leaves_;  // by last_used
   uint64_t clock_ = 0;
   int64_t nodes_ = 0;
 };

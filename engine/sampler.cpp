@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/sample.h"
@@ -26,7 +27,35 @@ uint64_t Mix(uint64_t z) {  // splitmix64's finaliser
   return z ^ (z >> 31);
 }
 
+double LogSumExp(const View<const float, 1>& logits) {
+  double largest = -HUGE_VAL, sum = 0.0;
+  for (int64_t i = 0; i < logits.dim(0); ++i) largest = std::fmax(largest, logits(i));
+  for (int64_t i = 0; i < logits.dim(0); ++i) {
+    if (logits(i) == logits(i)) sum += std::exp(logits(i) - largest);
+  }
+  return largest + std::log(sum);
+}
+
 }  // namespace
+
+std::vector<TokenLogprob> MostLikely(const View<const float, 1>& logits, int32_t count) {
+  std::vector<int32_t> order;
+  for (int64_t i = 0; i < logits.dim(0); ++i) {
+    if (logits(i) > -HUGE_VALF) order.push_back(static_cast<int32_t>(i));
+  }
+  const auto kept = static_cast<std::ptrdiff_t>(
+      std::min<size_t>(static_cast<size_t>(std::max(count, 0)), order.size()));
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(), [&](int32_t a, int32_t b) {
+    return logits(a) != logits(b) ? logits(a) > logits(b) : a < b;
+  });
+  const double total = kept > 0 ? LogSumExp(logits) : 0.0;
+  std::vector<TokenLogprob> tokens;
+  for (std::ptrdiff_t i = 0; i < kept; ++i) {
+    const int32_t token = order[static_cast<size_t>(i)];
+    tokens.push_back({token, static_cast<float>(logits(token) - total)});
+  }
+  return tokens;
+}
 
 void ValidateSampling(const SamplingParams& params, int64_t vocabulary) {
   CheckRange("temperature", params.temperature, 0.0, 100.0, false, false);
@@ -79,7 +108,8 @@ void Sampler::Penalise(std::vector<float>& logits) const {
   for (const auto& [token, bias] : params_.logit_bias) logits[static_cast<size_t>(token)] += bias;
 }
 
-Sampled Sampler::Sample(const View<const float, 1>& logits, Stream stream) {
+Sampled Sampler::Sample(const View<const float, 1>& logits, const std::vector<uint32_t>* allowed,
+                        Stream stream) {
   const int64_t vocabulary = logits.dim(0);
   workspace_.resize(SampleTokens::WorkspaceBytes(1, vocabulary));
   Sampled sampled;
@@ -98,19 +128,22 @@ Sampled Sampler::Sample(const View<const float, 1>& logits, Stream stream) {
                          MakeView(workspace_.data(), {static_cast<int64_t>(workspace_.size())})},
         stream);
   };
-  if (Unadjusted()) {
+  if (Unadjusted() && allowed == nullptr) {
     run(logits.data, params_.temperature, params_.top_k, params_.top_p, params_.min_p);
     return sampled;
   }
   adjusted_.assign(logits.data, logits.data + vocabulary);
   Penalise(adjusted_);
+  if (allowed != nullptr) {
+    for (int64_t i = 0; i < vocabulary; ++i) {
+      if (((*allowed)[static_cast<size_t>(i / 32)] >> (i % 32) & 1) == 0)
+        adjusted_[static_cast<size_t>(i)] = -HUGE_VALF;
+    }
+  }
   run(adjusted_.data(), params_.temperature, params_.top_k, params_.top_p, params_.min_p);
   if (sampled.token < 0) return sampled;
-  // The reported probability is the model's own: that of the chosen token before penalties.
-  double largest = -HUGE_VAL, sum = 0.0;
-  for (int64_t i = 0; i < vocabulary; ++i) largest = std::fmax(largest, logits(i));
-  for (int64_t i = 0; i < vocabulary; ++i) sum += std::exp(logits(i) - largest);
-  sampled.logprob = static_cast<float>(logits(sampled.token) - largest - std::log(sum));
+  // The reported probability is the model's own: that of the chosen token before any adjustment.
+  sampled.logprob = static_cast<float>(logits(sampled.token) - LogSumExp(logits));
   return sampled;
 }
 

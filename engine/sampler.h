@@ -27,6 +27,14 @@ struct SamplingParams {
 // Fail(kUsage) names the field, its value and the accepted range.
 void ValidateSampling(const SamplingParams& params, int64_t vocabulary);
 
+struct TokenLogprob {
+  int32_t token = -1;
+  float logprob = 0.0f;  // in the model's own distribution (temperature 1, no penalty)
+};
+// The `count` most likely tokens of a row of logits [vocabulary], most likely first, equal ones
+// lowest id first. Tokens without probability (NaN, -infinity) are left out.
+std::vector<TokenLogprob> MostLikely(const View<const float, 1>& logits, int32_t count);
+
 struct Sampled {
   int32_t token = -1;    // -1: every logit was NaN or -infinity
   float logprob = 0.0f;  // of the token in the model's own distribution (temperature 1, no penalty)
@@ -38,8 +46,10 @@ class Sampler {
  public:
   Sampler(const SamplingParams& params, const std::vector<int32_t>& prompt);
 
-  // logits [vocabulary] of the next token. Does not record the token: Accept does.
-  Sampled Sample(const View<const float, 1>& logits, Stream stream);
+  // logits [vocabulary] of the next token; `allowed` (TokenConstraint::Allowed), when given, rules
+  // out all other tokens. Does not record the token: Accept does.
+  Sampled Sample(const View<const float, 1>& logits, const std::vector<uint32_t>* allowed,
+                 Stream stream);
   void Accept(int32_t token) {
     ++answer_counts_[token];
     ++accepted_;

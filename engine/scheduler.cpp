@@ -4,6 +4,38 @@
 
 namespace strata {
 
+namespace {
+
+// Splits `rows` over prompts with the given pending tokens, ordered by index. Fewest pending first,
+// each takes at most an even part of what is left; the remainder of a division goes to the later
+// ones, which have more to read.
+void ShareEvenly(std::span<const ScheduledSequence> sequences, int64_t rows,
+                 std::vector<StepShare>& shares) {
+  std::vector<StepShare> prompts;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!sequences[i].decoding && sequences[i].pending > 0)
+      prompts.push_back({i, sequences[i].pending});
+  }
+  std::stable_sort(prompts.begin(), prompts.end(),
+                   [](const StepShare& a, const StepShare& b) { return a.tokens < b.tokens; });
+  // More prompts than rows: the oldest get one each.
+  if (static_cast<int64_t>(prompts.size()) > rows) {
+    std::sort(prompts.begin(), prompts.end(),
+              [](const StepShare& a, const StepShare& b) { return a.sequence < b.sequence; });
+    prompts.resize(static_cast<size_t>(std::max<int64_t>(rows, 0)));
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const int64_t part = rows / static_cast<int64_t>(prompts.size() - i);
+    prompts[i].tokens = std::min(prompts[i].tokens, part);
+    rows -= prompts[i].tokens;
+  }
+  std::sort(prompts.begin(), prompts.end(),
+            [](const StepShare& a, const StepShare& b) { return a.sequence < b.sequence; });
+  shares.insert(shares.end(), prompts.begin(), prompts.end());
+}
+
+}  // namespace
+
 std::vector<StepShare> PlanStep(std::span<const ScheduledSequence> sequences, int64_t budget) {
   const bool prompt_waits =
       std::any_of(sequences.begin(), sequences.end(),
@@ -16,12 +48,7 @@ std::vector<StepShare> PlanStep(std::span<const ScheduledSequence> sequences, in
     shares.push_back({i, sequences[i].pending});
     left -= sequences[i].pending;
   }
-  for (size_t i = 0; i < sequences.size() && left > 0; ++i) {
-    if (sequences[i].decoding || sequences[i].pending == 0) continue;
-    const int64_t tokens = std::min(left, sequences[i].pending);
-    shares.push_back({i, tokens});
-    left -= tokens;
-  }
+  ShareEvenly(sequences, left, shares);
   return shares;
 }
 

@@ -20,8 +20,9 @@ struct StepShare {
 };
 
 // A pure function of its inputs: every decoding sequence gets its row, oldest first; what is left
-// of `budget` rows goes to prompts, oldest first, and a prompt gets at least a quarter of the
-// budget when one waits, so that neither starves.
+// of `budget` rows goes to prompts, and prompts get at least a quarter of the budget when one
+// waits, so that neither starves. Prompts share evenly, and what a short one leaves goes to the
+// others: a short request does not wait until a long prompt is read.
 std::vector<StepShare> PlanStep(std::span<const ScheduledSequence> sequences, int64_t budget);
 
 }  // namespace strata

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/sampler.h"
+#include "engine/token_constraint.h"
 
 namespace strata {
 
@@ -16,11 +18,16 @@ using RequestId = int64_t;
 struct Request {
   std::vector<int32_t> prompt;  // token ids, the start token included; not empty
   SamplingParams sampling;
-  int64_t max_tokens = 0;            // of the answer; 0: as many as the context holds
+  int64_t max_tokens = 0;            // of the answer; 0: as many as the context or cache holds
   std::vector<int32_t> stop_tokens;  // each ends the answer and is not part of it
   bool ignore_eos = false;           // stop_tokens do not stop
   bool reuse_prefix = true;
+  // What the answer may say; null: anything. Each sequence follows a copy of its own.
+  std::shared_ptr<const TokenConstraint> constraint;
+  int32_t top_logprobs = 0;  // most likely tokens to report beside each token, at most 20
 };
+
+constexpr int32_t kMaxTopLogprobs = 20;
 
 enum class FinishReason : uint8_t {
   kStop,    // a stop token
@@ -28,13 +35,15 @@ enum class FinishReason : uint8_t {
   kCancelled,
   kError,  // see the event's message
 };
+constexpr int kFinishReasons = 4;
 const char* FinishReasonName(FinishReason reason);  // "stop", "length", "cancelled", "error"
 
 struct TokenEvent {
   RequestId id = 0;
   int32_t token = -1;  // -1: no token in this event
   float logprob = 0.0f;
-  int64_t cached_tokens = 0;  // prompt tokens that came from the prefix cache
+  std::vector<TokenLogprob> top;  // most likely first, equal ones lowest id first
+  int64_t cached_tokens = 0;      // prompt tokens that came from the prefix cache
   std::optional<FinishReason> finish;
   std::string error;  // with kError
 };
@@ -48,7 +57,8 @@ struct Sequence {
         request(std::move(the_request)),
         callback(std::move(the_callback)),
         tokens(request.prompt),
-        sampler(request.sampling, request.prompt) {}
+        sampler(request.sampling, request.prompt),
+        constraint(request.constraint ? request.constraint->Clone() : nullptr) {}
 
   RequestId id;
   Request request;
@@ -57,9 +67,10 @@ struct Sequence {
   int64_t cells = 0;            // tokens whose cells are in the cache
   int64_t slot = -1;            // row of the block table; -1: waiting
   std::vector<int32_t> pages;
-  int64_t cached_tokens = 0;
+  int64_t cached_tokens = -1;  // of the first admission; -1: never admitted
   bool cancelled = false;
   Sampler sampler;
+  std::unique_ptr<TokenConstraint> constraint;
 
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }

@@ -54,6 +54,7 @@ class StepRunner {
                      StageClock* clock = nullptr, SelectionObserver* observer = nullptr);
 
   PagePool& pages() { return pages_; }
+  const PagePool& pages() const { return pages_; }
   KvCache& kv() { return kv_; }
   KeyCache& keys() { return keys_; }
   Backend& backend() { return *backend_; }

@@ -15,7 +15,7 @@ namespace {
 class SamplerTest : public ::testing::Test {
  protected:
   Sampled Take(Sampler& sampler, const std::vector<float>& logits) {
-    return sampler.Sample(MakeView(logits.data(), {static_cast<int64_t>(logits.size())}),
+    return sampler.Sample(MakeView(logits.data(), {static_cast<int64_t>(logits.size())}), nullptr,
                           backend_->DefaultStream());
   }
   std::unique_ptr<Backend> backend_ = MakeCpuBackend(1);

@@ -19,6 +19,13 @@ TEST(Scheduler, DecodingSequencesComeFirstAndPromptsFillTheRest) {
   EXPECT_EQ(Plan({{10, false}, {100, false}}, 32), (Shares{{0, 10}, {1, 22}}));
 }
 
+TEST(Scheduler, PromptsShareEvenlyAndAShortOneIsReadAtOnce) {
+  EXPECT_EQ(Plan({{8000, false}, {10, false}}, 512), (Shares{{0, 502}, {1, 10}}));
+  EXPECT_EQ(Plan({{8000, false}, {300, false}, {5000, false}}, 512),
+            (Shares{{0, 171}, {1, 170}, {2, 171}}));
+  EXPECT_EQ(Plan({{9, false}, {9, false}, {9, false}}, 2), (Shares{{0, 1}, {1, 1}}));
+}
+
 TEST(Scheduler, AWaitingPromptIsNeverStarvedByDecoding) {
   const std::vector<ScheduledSequence> many(20, {1, true});
   std::vector<ScheduledSequence> mixed = many;

@@ -159,6 +159,111 @@ TEST_F(EngineTest, PrefixesGiveWayWhenPagesAreNeeded) {
   EXPECT_EQ(engine.runner().pages().free_pages() + engine.prefixes().cached_pages(), 4);
 }
 
+TEST_F(EngineTest, SequencesThatOutgrowTheCacheTakeTurnsAndLoseNothing) {
+  // Four answers of 200 cells each in a cache of 512: the younger ones are preempted on the way.
+  EngineOptions options = Options(256, 4);
+  options.cache_pages = 8;
+  for (bool reuse : {true, false}) {
+    options.prefix_reuse = reuse;
+    Engine engine(*loaded_->model, *loaded_->backend, options);
+    std::vector<Outcome> outcomes(4);
+    std::vector<Request> requests;
+    for (int32_t i = 0; i < 4; ++i) {
+      requests.push_back(MakeRequest(Prompt(50 + i, i), 150));
+      requests.back().sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+      requests.back().sampling.seed = static_cast<uint64_t>(i);
+      requests.back().sampling.frequency_penalty = 0.3f;
+      Submit(engine, requests.back(), outcomes[static_cast<size_t>(i)]);
+    }
+    engine.RunUntilIdle();
+    EXPECT_GT(engine.stats().preemptions, 0);
+    for (size_t i = 0; i < 4; ++i) {
+      const Outcome alone = Alone(requests[i]);
+      EXPECT_EQ(outcomes[i].tokens, alone.tokens) << i;
+      EXPECT_EQ(outcomes[i].logprobs, alone.logprobs) << i;
+      EXPECT_EQ(outcomes[i].reason, FinishReason::kLength) << i;
+      EXPECT_EQ(outcomes[i].cached, 0) << "what was read again is no reuse of an earlier request";
+    }
+    EXPECT_EQ(engine.runner().pages().free_pages() + engine.prefixes().cached_pages(), 8);
+  }
+}
+
+TEST_F(EngineTest, ACacheSmallerThanTheContextBoundsPromptsAndAnswers) {
+  EngineOptions options = Options(512, 2);
+  options.cache_pages = 2;
+  Engine engine(*loaded_->model, *loaded_->backend, options);
+  EXPECT_EQ(engine.context(), 128);
+  EXPECT_EQ(RunOne(engine, MakeRequest(Prompt(100), 0)).tokens.size(), 28u);
+  EXPECT_THROW(RunOne(engine, MakeRequest(Prompt(128), 1)), Error);
+}
+
+// Even tokens only, and an end after `length` of them.
+class EvenTokens : public TokenConstraint {
+ public:
+  explicit EvenTokens(int64_t length) : left_(length) {}
+  void Allowed(std::vector<uint32_t>& mask) const override {
+    mask.assign(8, left_ > 0 ? 0x55555550u : 0u);
+    if (left_ == 0) mask[0] = 1;
+  }
+  void Accept(int32_t) override { --left_; }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<EvenTokens>(*this);
+  }
+
+ private:
+  int64_t left_;
+};
+
+TEST_F(EngineTest, AConstraintRulesOutTokensAndEachSequenceFollowsItsOwn) {
+  Engine engine(*loaded_->model, *loaded_->backend, Options());
+  Request request = MakeRequest(Prompt(40), 0);
+  request.constraint = std::make_shared<EvenTokens>(9);
+  request.stop_tokens = {0};
+  Outcome greedy, warm;
+  Submit(engine, request, greedy);
+  request.sampling.temperature = 1.5f;
+  Submit(engine, request, warm);
+  engine.RunUntilIdle();
+  for (const Outcome& outcome : {greedy, warm}) {
+    EXPECT_EQ(outcome.reason, FinishReason::kStop);
+    EXPECT_EQ(outcome.tokens.size(), 9u);
+    for (int32_t token : outcome.tokens) EXPECT_EQ(token % 2, 0);
+  }
+  EXPECT_NE(greedy.tokens, warm.tokens);
+}
+
+TEST_F(EngineTest, TopLogprobsAreSortedFiniteAndHoldTheGreedyToken) {
+  Engine engine(*loaded_->model, *loaded_->backend, Options());
+  Request request = MakeRequest(Prompt(40), 5);
+  request.top_logprobs = 20;
+  int events = 0;
+  engine.Submit(request, [&](const TokenEvent& event) {
+    ++events;
+    ASSERT_EQ(event.top.size(), 20u);
+    EXPECT_EQ(event.top[0].token, event.token);
+    EXPECT_NEAR(event.top[0].logprob, event.logprob, 1e-5);
+    for (size_t i = 0; i < 20; ++i) {
+      EXPECT_TRUE(std::isfinite(event.top[i].logprob));
+      EXPECT_LE(event.top[i].logprob, i == 0 ? 1e-6f : event.top[i - 1].logprob);
+    }
+  });
+  engine.RunUntilIdle();
+  EXPECT_EQ(events, 5);
+  request.top_logprobs = 21;
+  EXPECT_THROW(engine.Check(request), Error);
+}
+
+TEST_F(EngineTest, APromptIsSharedAsSoonAsItIsRead) {
+  Engine engine(*loaded_->model, *loaded_->backend, Options());
+  Outcome first, second;
+  Submit(engine, MakeRequest(Prompt(200), 30), first);
+  for (int step = 0; step < 6; ++step) engine.Step();
+  Submit(engine, MakeRequest(Prompt(200), 30), second);
+  engine.RunUntilIdle();
+  EXPECT_EQ(second.cached, 192);
+  EXPECT_EQ(second.tokens, first.tokens);
+}
+
 TEST_F(EngineTest, CancelledRequestsFreeTheirPagesBeforeTheNextStep) {
   Engine engine(*loaded_->model, *loaded_->backend, Options(512, 2));
   Outcome running, waiting, third;

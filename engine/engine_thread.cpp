@@ -1,0 +1,135 @@
+#include "engine/engine_thread.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace strata {
+
+std::vector<TokenEvent> TokenStream::Take(std::chrono::milliseconds wait) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  ready_.wait_for(lock, wait, [&] { return !events_.empty(); });
+  return std::exchange(events_, {});
+}
+
+void TokenStream::Push(TokenEvent event) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  ready_.notify_one();
+}
+
+EngineThread::EngineThread(std::unique_ptr<Engine> engine, int64_t max_waiting)
+    : engine_(std::move(engine)), max_waiting_(max_waiting) {
+  Publish();
+  thread_ = std::thread([this] { Loop(); });
+}
+
+EngineThread::~EngineThread() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopped_ = ending_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+std::shared_ptr<TokenStream> EngineThread::Submit(Request request) {
+  engine_->Check(request);
+  auto stream = std::make_shared<TokenStream>();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopped_ || open_requests_ >= engine_->runner().options().max_sequences + max_waiting_)
+      return nullptr;
+    ++open_requests_;
+    arrivals_.push_back({std::move(request), stream});
+  }
+  wake_.notify_one();
+  return stream;
+}
+
+void EngineThread::Stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+}
+
+EngineStatus EngineThread::Status() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  EngineStatus status = status_;
+  status.waiting += static_cast<int64_t>(arrivals_.size());
+  return status;
+}
+
+int64_t EngineThread::open_requests() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return open_requests_;
+}
+
+void EngineThread::Start(Arrival arrival) {
+  const RequestId id = engine_->Submit(
+      std::move(arrival.request), [this](const TokenEvent& event) { outbox_.push_back(event); });
+  streams_.emplace(id, std::move(arrival.stream));
+}
+
+void EngineThread::Publish() {
+  EngineStatus status;
+  status.stats = engine_->stats();
+  status.running = static_cast<int64_t>(engine_->running());
+  status.waiting = static_cast<int64_t>(engine_->waiting());
+  status.pages = engine_->runner().pages().pages();
+  status.free_pages = engine_->runner().pages().free_pages();
+  status.cached_pages = engine_->prefixes().cached_pages();
+  for (const std::unique_ptr<Sequence>& sequence : engine_->sequences()) {
+    status.sequences.push_back(
+        {sequence->id, sequence->prompt_tokens(), sequence->cells, sequence->answer_tokens()});
+    const auto stream = streams_.find(sequence->id);
+    if (stream != streams_.end())
+      stream->second->prompt_read_ = std::min(sequence->cells, sequence->prompt_tokens());
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  status_ = std::move(status);
+}
+
+void EngineThread::Deliver() {
+  for (TokenEvent& event : outbox_) {
+    const auto stream = streams_.find(event.id);
+    const std::shared_ptr<TokenStream> reader = stream->second;
+    if (event.finish) {
+      streams_.erase(stream);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      --open_requests_;
+    }
+    reader->Push(std::move(event));
+  }
+  outbox_.clear();
+}
+
+void EngineThread::Loop() {
+  bool busy = false;
+  while (true) {
+    std::vector<Arrival> arrivals;
+    bool ending = false;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait(lock, [&] { return busy || ending_ || !arrivals_.empty(); });
+      arrivals.swap(arrivals_);
+      ending = ending_;
+      status_.waiting += static_cast<int64_t>(arrivals.size());
+    }
+    for (Arrival& arrival : arrivals) Start(std::move(arrival));
+    for (const auto& [id, stream] : streams_) {
+      if (ending || stream->cancelled_) engine_->Cancel(id);
+    }
+    try {
+      engine_->Step();
+    } catch (const std::exception& error) {
+      engine_->FailAll(error.what());
+    }
+    busy = engine_->running() + engine_->waiting() > 0;
+    Publish();
+    Deliver();
+    if (ending) return;
+  }
+}
+
+}  // namespace strata
