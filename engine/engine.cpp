@@ -192,15 +192,18 @@ void Engine::DropFinished() {
 }
 
 // Takes the next token of a sequence whose known tokens are all in the cache.
-void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits) {
+void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits, int64_t row) {
   if (sequence.constraint) sequence.constraint->Allowed(allowed_);
   const Sampled sampled = sequence.sampler.Sample(logits, sequence.constraint ? &allowed_ : nullptr,
                                                   runner_.backend().DefaultStream());
   TokenEvent event{.id = sequence.id,
                    .top = {},
+                   .selection = {},
                    .cached_tokens = sequence.cached_tokens,
                    .finish = {},
                    .error = {}};
+  if (sequence.request.watch_selection && observer_ == nullptr)
+    event.selection = std::make_shared<const TokenSelection>(recorder_.Take(row));
   if (sampled.token < 0) {
     event.finish = FinishReason::kError;
     event.error =
@@ -236,9 +239,11 @@ void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits) {
 
 void Engine::FailAll(const std::string& message) {
   const auto fail = [&](Sequence& sequence) {
-    Finish(
-        sequence,
-        TokenEvent{.id = sequence.id, .top = {}, .finish = FinishReason::kError, .error = message});
+    Finish(sequence, TokenEvent{.id = sequence.id,
+                                .top = {},
+                                .selection = {},
+                                .finish = FinishReason::kError,
+                                .error = message});
   };
   for (std::unique_ptr<Sequence>& sequence : running_) fail(*sequence);
   for (std::unique_ptr<Sequence>& sequence : waiting_) fail(*sequence);
@@ -250,9 +255,11 @@ void Engine::FailAll(const std::string& message) {
 void Engine::DropCancelled() {
   const auto end = [&](std::unique_ptr<Sequence>& sequence) {
     if (!sequence->cancelled) return false;
-    Finish(
-        *sequence,
-        TokenEvent{.id = sequence->id, .top = {}, .finish = FinishReason::kCancelled, .error = {}});
+    Finish(*sequence, TokenEvent{.id = sequence->id,
+                                 .top = {},
+                                 .selection = {},
+                                 .finish = FinishReason::kCancelled,
+                                 .error = {}});
     return true;
   };
   std::erase_if(running_, end);
@@ -281,19 +288,25 @@ bool Engine::Step() {
                                .logit_rows = complete ? 1 : 0});
     prefill = prefill || !sequence.decoding();
     rows += share.tokens;
+    if (complete && sequence.request.watch_selection)
+      recorder_.Watch(rows - 1, sequence.cells + share.tokens - 1);
   }
   StageClock& clock = prefill ? stats_.prefill : stats_.decode;
   (prefill ? stats_.prefill_tokens : stats_.decode_tokens) += rows;
   ++stats_.steps;
   clock.Start();
-  const StepOutput output = runner_.Run(groups, &clock, observer_);
-  int64_t logit_row = 0;
+  SelectionObserver* observer = observer_;
+  if (observer == nullptr && recorder_.watches()) observer = &recorder_;
+  const StepOutput output = runner_.Run(groups, &clock, observer);
+  int64_t logit_row = 0, row = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
     Sequence& sequence = *running_[shares[i].sequence];
     sequence.cells += shares[i].tokens;
+    row += shares[i].tokens;
     if (groups[i].logit_rows == 0) continue;
     Emit(sequence,
-         MakeView(static_cast<const float*>(output.logits.row(logit_row)), {output.logits.dim(1)}));
+         MakeView(static_cast<const float*>(output.logits.row(logit_row)), {output.logits.dim(1)}),
+         row - 1);
     ++logit_row;
   }
   clock.Stop();

@@ -59,7 +59,7 @@ class Engine {
     }
   }
 
-  // Sees the selections of every step while set; may be null.
+  // Sees the selections of every step while set, in place of watched requests; may be null.
   void set_observer(SelectionObserver* observer) { observer_ = observer; }
 
   const EngineStats& stats() const { return stats_; }
@@ -77,7 +77,7 @@ class Engine {
   std::vector<StepShare> Plan();
   bool Grow(Sequence& sequence, int64_t cells);
   void PreemptYoungest();
-  void Emit(Sequence& sequence, const View<const float, 1>& logits);
+  void Emit(Sequence& sequence, const View<const float, 1>& logits, int64_t row);
   void Finish(Sequence& sequence, TokenEvent event);
   void Remember(Sequence& sequence, int64_t cells);
   void Release(Sequence& sequence, bool keep_prefix);
@@ -93,6 +93,7 @@ class Engine {
   RequestId next_id_ = 1;
   EngineStats stats_;
   std::vector<uint32_t> allowed_;  // scratch: tokens that a constraint allows
+  SelectionRecorder recorder_;     // for watched requests
   SelectionObserver* observer_ = nullptr;
 };
 

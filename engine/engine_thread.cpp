@@ -53,6 +53,14 @@ void EngineThread::Stop() {
   stopped_ = true;
 }
 
+void EngineThread::CancelAll() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancel_all_ = true;
+  }
+  wake_.notify_one();
+}
+
 EngineStatus EngineThread::Status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   EngineStatus status = status_;
@@ -108,17 +116,18 @@ void EngineThread::Loop() {
   bool busy = false;
   while (true) {
     std::vector<Arrival> arrivals;
-    bool ending = false;
+    bool ending = false, cancel_all = false;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return busy || ending_ || !arrivals_.empty(); });
+      wake_.wait(lock, [&] { return busy || ending_ || cancel_all_ || !arrivals_.empty(); });
       arrivals.swap(arrivals_);
       ending = ending_;
+      cancel_all = std::exchange(cancel_all_, false) || ending;
       status_.waiting += static_cast<int64_t>(arrivals.size());
     }
     for (Arrival& arrival : arrivals) Start(std::move(arrival));
     for (const auto& [id, stream] : streams_) {
-      if (ending || stream->cancelled_) engine_->Cancel(id);
+      if (cancel_all || stream->cancelled_) engine_->Cancel(id);
     }
     try {
       engine_->Step();

@@ -69,6 +69,8 @@ class EngineThread {
   std::shared_ptr<TokenStream> Submit(Request request);
   // No request is taken any more; those that run or wait go on.
   void Stop();
+  // Ends every request with kCancelled, after the step in flight.
+  void CancelAll();
 
   EngineStatus Status() const;
   int64_t open_requests() const;  // submitted and not ended
@@ -90,12 +92,13 @@ class EngineThread {
   const std::unique_ptr<Engine> engine_;
   const int64_t max_waiting_;
 
-  mutable std::mutex mutex_;  // guards the next six
+  mutable std::mutex mutex_;  // guards the next seven
   std::condition_variable wake_;
   std::vector<Arrival> arrivals_;
   EngineStatus status_;
   int64_t open_requests_ = 0;
   bool stopped_ = false;
+  bool cancel_all_ = false;
   bool ending_ = false;
 
   // The engine's thread only.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/sampler.h"
+#include "engine/selection_recorder.h"
 #include "engine/token_constraint.h"
 
 namespace strata {
@@ -24,7 +25,8 @@ struct Request {
   bool reuse_prefix = true;
   // What the answer may say; null: anything. Each sequence follows a copy of its own.
   std::shared_ptr<const TokenConstraint> constraint;
-  int32_t top_logprobs = 0;  // most likely tokens to report beside each token, at most 20
+  bool watch_selection = false;  // events carry where their step looked
+  int32_t top_logprobs = 0;      // most likely tokens to report beside each token, at most 20
 };
 
 constexpr int32_t kMaxTopLogprobs = 20;
@@ -42,8 +44,9 @@ struct TokenEvent {
   RequestId id = 0;
   int32_t token = -1;  // -1: no token in this event
   float logprob = 0.0f;
-  std::vector<TokenLogprob> top;  // most likely first, equal ones lowest id first
-  int64_t cached_tokens = 0;      // prompt tokens that came from the prefix cache
+  std::vector<TokenLogprob> top;                    // most likely first, equal ones lowest id first
+  std::shared_ptr<const TokenSelection> selection;  // of a watched request
+  int64_t cached_tokens = 0;                        // prompt tokens that came from the prefix cache
   std::optional<FinishReason> finish;
   std::string error;  // with kError
 };
