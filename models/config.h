@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/sampler.h"
+
 namespace strata {
 
 enum class ModelFamily { kDeepseekV32, kGlmMoeDsa };
@@ -93,6 +95,8 @@ ModelConfig ParseModelConfig(const std::string& json_text, const std::string& fi
 // Missing files leave the defaults. `config` supplies its own eos ids; tokenizer_config.json the
 // tokenizer's.
 GenerationConfig LoadGenerationConfig(const std::filesystem::path& directory);
+// The sampling that the model's author asks for; greedy when there is no word about it.
+SamplingParams DefaultSampling(const GenerationConfig& generation);
 
 // Overrides of the command line: scales positions by YaRN with `factor` over the trained length;
 // Fail(kUsage) when the config already has another scaling.

@@ -360,6 +360,13 @@ std::optional<int32_t> Tokenizer::TokenId(std::string_view token) const {
 int64_t Tokenizer::vocabulary() const { return static_cast<int64_t>(impl_->bytes.size()); }
 std::optional<int32_t> Tokenizer::bos() const { return impl_->bos; }
 std::optional<int32_t> Tokenizer::eos() const { return impl_->eos; }
+std::vector<int32_t> Tokenizer::EncodePrompt(std::string_view text) const {
+  std::vector<int32_t> ids = Encode(text);
+  if (adds_bos() && bos() && (ids.empty() || ids.front() != *bos()))
+    ids.insert(ids.begin(), *bos());
+  return ids;
+}
+
 bool Tokenizer::adds_bos() const { return impl_->adds_bos; }
 
 Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool skip_special)

@@ -34,6 +34,8 @@ class Tokenizer {
   // x. Adds no BOS.
   std::vector<int32_t> Encode(std::string_view text,
                               SpecialTokens special = SpecialTokens::kParse) const;
+  // A bare text as a prompt: with the start token in front when this tokenizer adds one.
+  std::vector<int32_t> EncodePrompt(std::string_view text) const;
   // The bytes of the tokens, concatenated; may end inside a UTF-8 sequence. An id outside the
   // vocabulary: Fail(kUsage).
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special = false) const;

@@ -93,7 +93,8 @@ ModelConfig LoadConfig(const Options& options, const std::filesystem::path& dire
   return config;
 }
 
-Session::Session(const Options& options, const std::filesystem::path& directory)
+Session::Session(const Options& options, const std::filesystem::path& directory,
+                 std::function<void(double)> progress)
     : tokenizer(Tokenizer::Load(directory)), generation(LoadGenerationConfig(directory)) {
   const auto start = std::chrono::steady_clock::now();
   ModelConfig config = LoadConfig(options, directory);
@@ -109,10 +110,10 @@ Session::Session(const Options& options, const std::filesystem::path& directory)
     chat_missing = error.what();
   }
   backend = MakeCpuBackend(options.threads);
-  LoadProgress progress(directory.filename().string(), options.quiet);
-  model =
-      DsaModel::Load(directory, std::move(config), *backend,
-                     LoadOptions{.mtp = false, .progress = [&](double share) { progress(share); }});
+  LoadProgress bar(directory.filename().string(), options.quiet);
+  if (!progress) progress = [&bar](double share) { bar(share); };
+  model = DsaModel::Load(directory, std::move(config), *backend,
+                         LoadOptions{.mtp = false, .progress = progress});
   engine = std::make_unique<Engine>(*model, *backend, MakeEngineOptions(options, context));
   load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.verbose) {
@@ -133,26 +134,21 @@ std::vector<int32_t> Session::EncodePrompt(const Options& options, const std::st
   if (options.raw || !chat) {
     if (!options.system.empty())
       Fail(ErrorCode::kUsage, "--system needs the chat template; leave --raw out");
-    std::vector<int32_t> ids = tokenizer.Encode(text);
-    if (tokenizer.adds_bos() && tokenizer.bos() &&
-        (ids.empty() || ids.front() != *tokenizer.bos())) {
-      ids.insert(ids.begin(), *tokenizer.bos());
-    }
-    return ids;
+    return tokenizer.EncodePrompt(text);
   }
   return tokenizer.Encode(chat->Render(text, options.system));
 }
 
 SamplingParams Session::Sampling(const Options& options) const {
-  SamplingParams params;
-  const bool sample = generation.do_sample.value_or(generation.temperature.has_value());
-  params.temperature = static_cast<float>(
-      options.temperature.value_or(sample ? generation.temperature.value_or(1.0) : 0.0));
-  params.top_k = static_cast<int32_t>(options.top_k.value_or(generation.top_k.value_or(0)));
-  params.top_p = static_cast<float>(options.top_p.value_or(generation.top_p.value_or(1.0)));
-  params.min_p = static_cast<float>(options.min_p.value_or(generation.min_p.value_or(0.0)));
-  params.repetition_penalty = static_cast<float>(
-      options.repetition_penalty.value_or(generation.repetition_penalty.value_or(1.0)));
+  SamplingParams params = DefaultSampling(generation);
+  const auto set = [](float& value, const std::optional<double>& given) {
+    if (given) value = static_cast<float>(*given);
+  };
+  set(params.temperature, options.temperature);
+  set(params.top_p, options.top_p);
+  set(params.min_p, options.min_p);
+  set(params.repetition_penalty, options.repetition_penalty);
+  if (options.top_k) params.top_k = static_cast<int32_t>(*options.top_k);
   params.presence_penalty = static_cast<float>(options.presence_penalty.value_or(0.0));
   params.frequency_penalty = static_cast<float>(options.frequency_penalty.value_or(0.0));
   params.seed = options.seed.value_or(0);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,10 @@ std::filesystem::path ModelDirectory(const Options& options, const char* program
 ModelConfig LoadConfig(const Options& options, const std::filesystem::path& directory);
 
 struct Session {
-  Session(const Options& options, const std::filesystem::path& directory);
+  // `progress` is told the share of the weights that is loaded; without it, a bar or lines on
+  // stderr tell it.
+  Session(const Options& options, const std::filesystem::path& directory,
+          std::function<void(double)> progress = {});
 
   // The tokens of a prompt as the flags ask for it: templated, or raw with the start token.
   std::vector<int32_t> EncodePrompt(const Options& options, const std::string& text) const;

@@ -1,0 +1,11 @@
+# cmake -DPAGE=<html> -DOUT=<cpp> -P EmbedPage.cmake: the page as a C++ string, in pieces that any compiler takes.
+file(READ ${PAGE} text)
+string(LENGTH "${text}" length)
+set(code "#include \"server/page.h\"\n\nnamespace strata {\n\nconst std::string_view kPage =\n")
+set(at 0)
+while(at LESS length)
+  string(SUBSTRING "${text}" ${at} 8000 piece)
+  string(APPEND code "    R\"~page~(${piece})~page~\"\n")
+  math(EXPR at "${at} + 8000")
+endwhile()
+file(WRITE ${OUT} "${code}    ;\n\n}  // namespace strata\n")
