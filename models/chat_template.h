@@ -5,9 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 namespace strata {
 
@@ -21,7 +22,15 @@ struct TemplateLimits {
 struct RenderOptions {
   bool add_generation_prompt = true;
   std::optional<bool> enable_thinking;  // passed to the template as `enable_thinking` when set
+  // More variables by name (a request's chat_template_kwargs, such as reasoning_effort): an object,
+  // or null. They win over enable_thinking, and over SetVariable; a name that Render itself sets is
+  // refused. The built-in encoding reads `thinking` or `enable_thinking` and ignores the others.
+  nlohmann::ordered_json variables = nullptr;
 };
+
+// Whether a prompt ends in an open <think>, white space aside: the answer starts as reasoning. What
+// stands elsewhere in the prompt, a user's text for one, does not count.
+bool EndsInsideThink(std::string_view prompt);
 
 // Thread-safe after loading.
 class ChatTemplate {
@@ -41,12 +50,16 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // messages: [{"role", "content", "reasoning_content"?, "tool_calls"?, "tool_call_id"?}]; tools:
-  // OpenAI tool list or null. Fail(kUsage) when the template raises (raise_exception) or a limit is
-  // hit, naming which.
+  // OpenAI tool list or null. Templates expect the arguments of tool_calls as objects; the JSON
+  // texts that OpenAI's clients send are turned into such. Fail(kUsage) when one is no object's
+  // text, when the template raises (raise_exception) or a limit is hit, naming which.
   std::string Render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                      const RenderOptions& options, const TemplateLimits& limits = {}) const;
   // One user turn after an optional system message, with the generation prompt.
   std::string Render(const std::string& user_message, const std::string& system_message = "") const;
+
+  // The Jinja text; empty for the built-in encoding.
+  const std::string& source() const;
 
   // bos_token, eos_token and the like, which templates refer to by name.
   void SetVariable(const std::string& name, const std::string& value);

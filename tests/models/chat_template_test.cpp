@@ -269,21 +269,67 @@ TEST(ChatTemplate, ItemsAreReachedByNumberAndAbsentToolsAreNone) {
             "TrueTrueTrue");
 }
 
-TEST(DeepseekEncoding, TurnsAndThinkingFollowThePublishedFormat) {
-  const ChatTemplate encoding = ChatTemplate::DeepseekV32();
-  const ordered_json messages = ordered_json::parse(
-      R"([{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning_content":"r"},{"role":"user","content":"c"}])");
+TEST(ChatTemplate, RequestsBringVariablesOfTheirOwn) {
   RenderOptions options;
-  EXPECT_EQ(encoding.Render(messages, nullptr, options),
-            "<｜begin▁of▁sentence｜>S<｜User｜>a<｜Assistant｜></"
-            "think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜></think>");
   options.enable_thinking = true;
-  EXPECT_EQ(encoding.Render(messages, nullptr, options),
-            "<｜begin▁of▁sentence｜>S<｜User｜>a<｜Assistant｜></"
-            "think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜><think>");
-  EXPECT_THROW(
-      encoding.Render(ordered_json::parse(R"([{"role":"tool","content":"x"}])"), nullptr, options),
-      Error);
+  options.variables = {{"reasoning_effort", "high"}, {"deep", {{"a", 1}}}};
+  EXPECT_EQ(Render("{{ reasoning_effort }} {{ deep.a }} {{ enable_thinking }}",
+                   ordered_json::array(), nullptr, options),
+            "high 1 True");
+  options.variables["enable_thinking"] = false;
+  options.variables["bos_token"] = "<s>";
+  ChatTemplate chat = ChatTemplate::FromSource("{{ bos_token }}{{ enable_thinking }}", "test");
+  chat.SetVariable("bos_token", "<b>");
+  EXPECT_EQ(chat.Render(ordered_json::array(), nullptr, options), "<s>False");
+  EXPECT_EQ(chat.source(), "{{ bos_token }}{{ enable_thinking }}");
+
+  const auto refused = [&](const ordered_json& variables) {
+    options.variables = variables;
+    EXPECT_THROW(chat.Render(ordered_json::array(), nullptr, options), Error) << variables;
+  };
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"})
+    refused({{name, 1}});
+  refused(ordered_json::array({1}));
+  refused("thinking");
+  ordered_json many = ordered_json::object();
+  for (int i = 0; i < 65; ++i) many["v" + std::to_string(i)] = i;
+  refused(many);
+}
+
+TEST(ChatTemplate, ArgumentsThatAreJsonTextReachTheTemplateAsObjects) {
+  const std::string source =
+      "{% for c in messages[0].tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}="
+      "{{ v }};{% endfor %}{% endfor %}";
+  const auto with = [](const ordered_json& arguments) {
+    return ordered_json::array(
+        {{{"role", "assistant"},
+          {"tool_calls",
+           ordered_json::array({{{"function", {{"name", "f"}, {"arguments", arguments}}}}})}}});
+  };
+  EXPECT_EQ(Render(source, with(R"({"b": [1], "a": "x"})")), "b=[1];a=x;");
+  EXPECT_EQ(Render(source, with(ordered_json({{"b", 2}}))), "b=2;");
+  EXPECT_EQ(Render(source, with(" ")), "");
+  for (const char* text : {"{", "[1]", "\"a\"", "{\"a\": 1} x"}) {
+    try {
+      Render(source, with(text));
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find("messages[0].tool_calls[0].function.arguments"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_THROW(Render(source, ordered_json({{"role", "user"}})), Error);
+}
+
+TEST(ChatTemplate, APromptThatEndsInAnOpenThinkIsSeen) {
+  EXPECT_TRUE(EndsInsideThink("<|assistant|><think>"));
+  EXPECT_TRUE(EndsInsideThink("<|assistant|>\n<think>\n"));
+  EXPECT_FALSE(EndsInsideThink("<|assistant|>\n<think></think>\n"));
+  EXPECT_FALSE(EndsInsideThink("<|user|>what is <think>?<|assistant|>"));
+  EXPECT_FALSE(EndsInsideThink(""));
+  EXPECT_FALSE(EndsInsideThink(" \n"));
 }
 
 TEST(ChatTemplate, AModelWithoutATemplateSaysHowToGoOn) {
