@@ -163,16 +163,15 @@ struct OutputParser::Impl {
   void GiveText() {
     if (solid <= start) return;
     std::string_view text = std::string_view(buffer).substr(start, solid - start);
-    std::string& so_far = reasoning ? separator_reasoning : separator_content;
-    if (fresh && !(reasoning && so_far.empty())) {
-      const size_t first = text.find_first_not_of(kSpace);
-      const size_t lines = text.substr(0, first).rfind('\n');
+    bool& begun = reasoning ? reasoning_begun : content_begun;
+    if (fresh && (begun || !reasoning)) {
+      const size_t lines = text.substr(0, text.find_first_not_of(kSpace)).rfind('\n');
       if (lines != std::string_view::npos) text.remove_prefix(lines + 1);
     }
     const auto kind = reasoning ? OutputDelta::Kind::kReasoning : OutputDelta::Kind::kContent;
-    if (fresh) Give(kind, so_far);
+    if (fresh && begun) Give(kind, "\n");
     Give(kind, text);
-    so_far = "\n";
+    begun = true;
     fresh = false;
     answered |= !reasoning;
     start = solid;
@@ -461,11 +460,11 @@ struct OutputParser::Impl {
 
   State state = State::kText;
   bool reasoning = false;
-  bool fresh = true;                // nothing but white space since the start or the last markup
-  bool answered = false;            // content or a call has begun
-  bool in_block = false;            // a call has begun since the last block_close
-  std::string separator_reasoning;  // what goes in front of text that starts anew
-  std::string separator_content;
+  bool fresh = true;             // nothing but white space since the start or the last markup
+  bool answered = false;         // content or a call has begun
+  bool in_block = false;         // a call has begun since the last block_close
+  bool reasoning_begun = false;  // such text has been given out
+  bool content_begun = false;
 
   std::string buffer;
   size_t start = 0;  // what is in front of it has been given out or dropped

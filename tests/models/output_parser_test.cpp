@@ -231,6 +231,29 @@ TEST(OutputParser, AValueMayContainItsClosingTagAndQuotes) {
   EXPECT_EQ(deepseek.content, "");
 }
 
+TEST(OutputParser, AWholeAnswerOfEachFormat) {
+  const std::string script = "echo \"</arg_value>\" > 'a b'\n";
+  const std::string dsml = Dsml("echo \"</|parameter>\" > 'a b'\n");
+  const auto expected = [](const std::string& text) {
+    return ParsedOutput{
+        "I look, then write.",
+        "One moment.",
+        {{"get_time", "{}"}, {"write", ordered_json({{"path", "x"}, {"text", text}}).dump()}}};
+  };
+  EXPECT_EQ(Glm("<think>I look, then write.</think>\nOne moment.\n<tool_call>get_time</tool_call>\n"
+                "<tool_call>write\n<arg_key>path</arg_key>\n<arg_value>x</arg_value>\n"
+                "<arg_key>text</arg_key>\n<arg_value>" +
+                script + "</arg_value>\n</tool_call>"),
+            expected(script));
+  EXPECT_EQ(Deepseek(Dsml("I look, then write.</think>One moment.\n\n<|function_calls>\n"
+                          "<|invoke name=\"get_time\">\n\n</|invoke>\n<|invoke name=\"write\">\n"
+                          "<|parameter name=\"path\" string=\"true\">x</|parameter>\n"
+                          "<|parameter name=\"text\" string=\"true\">") +
+                         dsml + Dsml("</|parameter>\n</|invoke>\n</|function_calls>"),
+                     true),
+            expected(dsml));
+}
+
 TEST(OutputParser, ACallInsideTheReasoningIsACall) {
   EXPECT_EQ(Glm("I need it.\n<tool_call>get_time</tool_call>", true),
             (ParsedOutput{"I need it.", "", {{"get_time", "{}"}}}));
