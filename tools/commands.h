@@ -8,6 +8,7 @@
 namespace strata {
 
 int RunGenerate(const Options& options, const std::filesystem::path& directory);
+int RunServe(const Options& options, const std::filesystem::path& directory);
 int RunLogits(const Options& options, const std::filesystem::path& directory);
 int RunPlan(const Options& options, const std::filesystem::path& directory);
 int RunEval(const Options& options, const std::filesystem::path& directory);

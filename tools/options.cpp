@@ -7,7 +7,9 @@
 #include <cstdio>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/paged.h"
 #include "kernels/status.h"
+#include "tools/cli_docs.h"
 
 namespace strata {
 
@@ -19,6 +21,7 @@ constexpr const char* kFooter =
     "measured best\n"
     "  STRATA_TOPK_SPLIT     0: one-CTA selection, 1: split selection (the same ids); unset: the "
     "measured best\n"
+    "  STRATA_API_KEY        the key that requests to --serve must bring\n"
     "\n"
     "The answer goes to stdout and nothing else does; everything else goes to stderr.\n"
     "Exit codes: 0 done, 1 the run failed, 2 the command line is wrong.\n"
@@ -26,6 +29,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  strata --prompt \"Who are you?\"\n"
     "  strata --file report.txt --timings\n"
+    "  strata --serve --model DIR --port 8080\n"
     "  strata --model DIR --raw --prompt \"In computer science, a tree is\" -n 64 --temp 0\n"
     "  strata logits --ids 0,5,17 --out logits.safetensors\n"
     "  strata plan --model DIR --context 128K\n"
@@ -173,6 +177,50 @@ void AddOutputFlags(CLI::App& app, Options& options) {
   app.add_flag("-q,--quiet", options.quiet, "say nothing on stderr but errors")->group(group);
 }
 
+void AddServingFlags(CLI::App& app, Options& options, bool& serve) {
+  const char* group = "Serving";
+  ServingOptions& serving = options.serving;
+  CLI::Option* flag =
+      app.add_flag("--serve", serve, "serve HTTP instead of answering one prompt")->group(group);
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return app.add_option(name, value, help)->group(group)->needs(flag)->type_name(type);
+  };
+  add("--host", serving.host, "address to listen on; default: loopback only", "ADDRESS");
+  add("--port", serving.port, "port; 0: a free one", "N")->check(CLI::Range(0, 65535));
+  add("--parallel", serving.parallel, "requests in one batch", "N")->check(CLI::Range(1, 4096));
+  add("--queue", serving.queue, "requests that may wait beyond them", "N")
+      ->check(CLI::Range(0, 1 << 20));
+  add("--cache-tokens", serving.cache_tokens,
+      "tokens the cache holds for all requests together; default: two whole contexts", "N")
+      ->transform(CountBetween(kPageCells, int64_t{1} << 32));
+  app.add_flag("--no-prefix-cache", serving.no_prefix_cache,
+               "read every prompt anew instead of reusing what was read before")
+      ->group(group)
+      ->needs(flag);
+  add("--alias", serving.alias, "a name requests may call the model by; several are allowed",
+      "NAME");
+  add("--api-key-file", serving.api_key_file,
+      "file with the key that requests must bring; default: STRATA_API_KEY, else none", "FILE");
+  add("--cors-origin", serving.cors_origins,
+      "origin whose pages may call the server, or *; several are allowed", "ORIGIN");
+  add("--max-answer-tokens", serving.max_answer_tokens,
+      "cut every request's max_tokens to this; 0: the context is the limit", "N")
+      ->transform(CountBetween(0, kMaxContext));
+  add("--max-body", serving.max_body_mib, "largest request body", "MIB")
+      ->check(CLI::Range(1, 1 << 16));
+  add("--max-connections", serving.max_connections, "connections served at the same time", "N")
+      ->check(CLI::Range(8, 1 << 16));
+  add("--ping-seconds", serving.ping_seconds, "silence in a stream before a comment line", "N")
+      ->check(CLI::Range(1, 3600));
+  add("--drain-seconds", serving.drain_seconds, "time for open requests after SIGTERM", "N")
+      ->check(CLI::Range(0, 86400));
+  add("--log-level", serving.log_level, "debug, info, warn or error", "LEVEL")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  app.add_flag("--log-json", serving.log_json, "one JSON object per log line")
+      ->group(group)
+      ->needs(flag);
+}
+
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -200,13 +248,17 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
                "strata");
   app.footer(kFooter);
   app.set_help_flag("-h,--help", "this text")->group("Output");
-  bool version = false;
+  bool version = false, man = false, completion = false;
+  app.add_flag("--man", man, "print the manual page (strata --man | man -l -)")->group("Output");
+  app.add_flag("--completion", completion, "print a bash completion script")->group("Output");
   app.add_flag("--version", version, "version, build and kernels; --verbose adds the switches")
       ->group("Output");
   AddModelFlags(app, options);
   AddPromptFlags(app, options);
   AddSamplingFlags(app, options);
   AddOutputFlags(app, options);
+  bool serve = false;
+  AddServingFlags(app, options, serve);
 
   CLI::App* logits = app.add_subcommand(
       "logits", "write the logits and selected ids of a token sequence to a file");
@@ -240,6 +292,11 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
 
   try {
     app.parse(argc, argv);
+    if (man || completion) {
+      std::fputs((man ? ManPage(app, kFooter) : BashCompletion(app)).c_str(), stdout);
+      exit_code = 0;
+    }
+    if (serve) options.command = Command::kServe;
     if (version) options.command = Command::kVersion;
     if (*logits) options.command = Command::kLogits;
     if (*plan) options.command = Command::kPlan;
@@ -287,6 +344,17 @@ EngineOptions MakeEngineOptions(const Options& options, int64_t model_context) {
   engine.kv_format = *parsed;
   engine.chunk = options.chunk;
   engine.score_scratch_mib = options.score_scratch_mib;
+  if (options.command == Command::kServe) {
+    engine.max_sequences = options.serving.parallel;
+    engine.prefix_reuse = !options.serving.no_prefix_cache;
+    const int64_t tokens =
+        options.serving.cache_tokens > 0 ? options.serving.cache_tokens : 2 * engine.max_context;
+    engine.cache_pages = (tokens + kPageCells - 1) / kPageCells;
+    if (engine.chunk < engine.max_sequences)
+      Fail(ErrorCode::kUsage, fmt::format("--chunk {} is less than --parallel {}; every request of "
+                                          "the batch needs a row of the step",
+                                          engine.chunk, engine.max_sequences));
+  }
   return engine;
 }
 

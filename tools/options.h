@@ -11,7 +11,27 @@
 
 namespace strata {
 
-enum class Command { kGenerate, kLogits, kPlan, kEval, kVersion };
+enum class Command { kGenerate, kServe, kLogits, kPlan, kEval, kVersion };
+
+// --serve
+struct ServingOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  int64_t parallel = 32;     // requests in the batch
+  int64_t queue = 128;       // requests that wait beyond them
+  int64_t cache_tokens = 0;  // 0: two whole contexts
+  bool no_prefix_cache = false;
+  std::vector<std::string> alias;
+  std::string api_key_file;
+  std::vector<std::string> cors_origins;
+  int64_t max_answer_tokens = 0;
+  int64_t max_body_mib = 32;
+  int max_connections = 512;
+  int ping_seconds = 15;
+  int drain_seconds = 30;
+  std::string log_level = "info";
+  bool log_json = false;
+};
 
 struct Options {
   Command command = Command::kGenerate;
@@ -43,6 +63,8 @@ struct Options {
   bool trace_selection = false;
   bool verbose = false;
   bool quiet = false;
+
+  ServingOptions serving;
 
   std::string ids, ids_file, out;      // logits
   std::vector<int64_t> eval_contexts;  // eval

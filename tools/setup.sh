@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(cmake ninja-build g++ pkg-config libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
-  libxxhash-dev libgtest-dev)
+  libxxhash-dev libcpp-httplib-dev libgtest-dev)
 
 if ! command -v dpkg-query >/dev/null; then
   echo "setup.sh knows Debian and Ubuntu only; install these by hand: ${packages[*]}" >&2

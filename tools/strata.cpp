@@ -38,6 +38,8 @@ int Main(int argc, char** argv) {
   if (options.command == Command::kVersion) return PrintVersion(options);
   const std::filesystem::path directory = ModelDirectory(options, argv[0]);
   switch (options.command) {
+    case Command::kServe:
+      return RunServe(options, directory);
     case Command::kLogits:
       return RunLogits(options, directory);
     case Command::kPlan:
