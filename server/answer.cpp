@@ -24,6 +24,8 @@ Answers::Answers(Service& service, std::vector<Request> requests,
     : service_(service), request_id_(std::move(request_id)) {
   const ServedModel& model = service.model();
   usage_.prompt_tokens = prompt_tokens;
+  // The markup of calls and reasoning is made of special tokens in some vocabularies.
+  const bool skip_special = model.format == OutputFormat::kPlain;
   for (Request& request : requests) {
     std::shared_ptr<TokenStream> stream;
     try {
@@ -40,7 +42,7 @@ Answers::Answers(Service& service, std::vector<Request> requests,
                      "", "queue_full");
     }
     choices_.push_back(
-        {std::move(stream), Tokenizer::Stream(*model.tokenizer), StopStrings(stops)});
+        {std::move(stream), Tokenizer::Stream(*model.tokenizer, skip_special), StopStrings(stops)});
     ++open_;
   }
 }

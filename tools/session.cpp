@@ -98,7 +98,9 @@ Session::Session(const Options& options, const std::filesystem::path& directory,
     : tokenizer(Tokenizer::Load(directory)), generation(LoadGenerationConfig(directory)) {
   const auto start = std::chrono::steady_clock::now();
   ModelConfig config = LoadConfig(options, directory);
-  const int64_t context = config.max_position;
+  // Flags that cannot be are refused before the weights are read.
+  const EngineOptions engine_options = MakeEngineOptions(options, config.max_position);
+  Sampling(options);
   try {
     chat = ChatTemplate::Load(directory, config.model_type);
     if (tokenizer.bos()) chat->SetVariable("bos_token", tokenizer.TokenBytes(*tokenizer.bos()));
@@ -114,7 +116,7 @@ Session::Session(const Options& options, const std::filesystem::path& directory,
   if (!progress) progress = [&bar](double share) { bar(share); };
   model = DsaModel::Load(directory, std::move(config), *backend,
                          LoadOptions{.mtp = false, .progress = progress});
-  engine = std::make_unique<Engine>(*model, *backend, MakeEngineOptions(options, context));
+  engine = std::make_unique<Engine>(*model, *backend, engine_options);
   load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.verbose) {
     std::fputs(

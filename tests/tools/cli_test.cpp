@@ -8,6 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -42,7 +45,16 @@ class Cli : public ::testing::Test {
                                 "'";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Read("out"),
-            Read("err")};
+            WithoutProgress(Read("err"))};
+  }
+  // A slow machine sees lines about loading that a fast one does not.
+  static std::string WithoutProgress(const std::string& text) {
+    std::istringstream lines(text);
+    std::string line, rest;
+    while (std::getline(lines, line)) {
+      if (line.rfind("loading ", 0) != 0) rest += line + "\n";
+    }
+    return rest;
   }
   std::string Read(const std::string& name) {
     std::ifstream stream(folder_ / name, std::ios::binary);
@@ -75,6 +87,26 @@ class Cli : public ::testing::Test {
 
   std::filesystem::path folder_;
 };
+
+// Every "--flag" of a text.
+std::set<std::string> FlagsIn(std::string text) {
+  for (size_t at; (at = text.find("\\-")) != text.npos;) text.erase(at, 1);
+  std::set<std::string> flags;
+  const std::regex flag("--[a-z][a-z-]+");
+  for (std::sregex_iterator match(text.begin(), text.end(), flag), end; match != end; ++match)
+    flags.insert(match->str());
+  return flags;
+}
+
+TEST_F(Cli, ManualPageAndCompletionHaveTheFlagsOfHelp) {
+  std::string help = Run("--help").out;
+  for (const char* command : {"logits", "plan", "eval"})
+    help += Run(std::string(command) + " --help").out;
+  const std::set<std::string> flags = FlagsIn(help);
+  EXPECT_GT(flags.size(), 50u);
+  EXPECT_EQ(FlagsIn(Run("--man").out), flags);
+  EXPECT_EQ(FlagsIn(Run("--completion").out), flags);
+}
 
 TEST_F(Cli, TheAnswerAloneGoesToStdout) {
   const Result result = Run("--prompt 'Who are you?' --temp 0");
