@@ -295,8 +295,10 @@ bool JsonAutomaton::StartName(const JsonState& from, JsonState& to) const {
     const bool listed = HasNameBelow(frame, frame.alternatives[i], JsonTrie::kRoot);
     const bool additional = TakesAdditional(frame, frame.alternatives[i]);
     if (!listed && !additional) continue;
-    to.active.push_back(
-        {.id = static_cast<uint32_t>(i), .node = JsonTrie::kRoot, .additional = additional});
+    const auto& object = std::get<JsonObject>(schema_.shape(frame.alternatives[i].shape).what);
+    to.active.push_back({.id = static_cast<uint32_t>(i),
+                         .node = object.properties.empty() ? JsonTrie::kNone : JsonTrie::kRoot,
+                         .additional = additional});
   }
   to.mode = Mode::kInName;
   to.blanks = 0;
@@ -323,7 +325,8 @@ bool JsonAutomaton::StepName(const JsonState& from, uint8_t byte, JsonState& to)
     } else if (active.node != JsonTrie::kNone) {
       if (other_spelling) active.additional = false;
       active.node = object.names.Child(active.node, byte);
-      if (active.node == JsonTrie::kNone && byte == '\\') active.node = kEscaped;
+      if (active.node == JsonTrie::kNone && to.string.phase == Phase::kEscape)
+        active.node = kEscaped;
       const bool listed = active.node != JsonTrie::kNone && active.node != kEscaped;
       if (!active.additional && !(listed && HasNameBelow(*from.frame, alternative, active.node)))
         continue;

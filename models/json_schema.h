@@ -3,10 +3,11 @@
 // Every text that the compiled form lets through is valid under the schema; a schema that cannot be
 // enforced exactly is refused. Where JSON Schema leaves a choice of writing, one is taken:
 // - properties come in the order in which `properties` lists them, then names of `required` that it
-//   lacks, then additional ones; no name comes twice, and no additional name equals a listed one;
+//   lacks, then additional ones. No name comes twice. An additional name is none of the listed ones;
+//   while it could still become one, it has neither \u nor \/ in it;
 // - an object with `properties` and no `additionalProperties` gets no additional ones;
 // - constraints without `type` imply their type: {"minLength": 1} is a string;
-// - values of `enum` and `const` are written as JSON without blanks and without needless escapes;
+// - values of `enum` and `const` are written without needless escapes, numbers as they print;
 //   integers have no point and no exponent; numbers are bounded as json_scalars.h says;
 // - nesting ends at kMaxJsonNesting.
 //

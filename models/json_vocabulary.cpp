@@ -118,7 +118,7 @@ bool JsonVocabulary::IsEnd(int32_t token) const {
 }
 
 void JsonVocabulary::AddPlain(int64_t characters, std::vector<uint32_t>& mask) const {
-  if (characters + 1 >= static_cast<int64_t>(plain_by_length_.size())) {
+  if (characters >= static_cast<int64_t>(plain_by_length_.size()) - 1) {
     for (size_t i = 0; i < mask.size(); ++i) mask[i] |= plain_mask_[i];
     return;
   }

@@ -162,6 +162,10 @@ TEST(JsonSchema, AdditionalPropertiesNeverRepeatAName) {
       {R"({"x":"y"})", R"({"a":1,"x":1})", R"({"a":1,"x":"","b/":2})", R"({"a":1,"a":"y"})",
        R"({"a":1,"x":"","x":""})", R"({"a":1,"x":"","\u0078":""})", R"({"a":1,"x":"","b/":""})",
        R"({"a":1,"b\/":""})", R"({"a":1,"\u0061":""})", R"({"a":1,"\u0062/":""})"});
+  // Listed names with escapes: another one may still begin as they do.
+  ExpectTexts(Compile(R"({"properties":{"\"":{},"\n\u0001":{}},"additionalProperties":true})"),
+              {R"({"\\":1})", R"({"\n":1,"\\\"":2})", R"({"\"":1,"\n\u0001":2,"\n\n":3})"},
+              {R"({"\n\u0002":1})", R"({"\u0022":1})", R"({"x":1,"\"":2})"});
   ExpectTexts(JsonSchema::AnyObject(), {R"({"a":1,"b":{"a":1,"b":2},"c":[{"a":1},{"a":1}]})"},
               {R"({"a":1,"a":2})", R"({"a":1,"b":2,"\u0061":2})", R"({"\ud83d\ude00":1,"😀":2})",
                R"({"\/":1,"/":2})"});
