@@ -466,17 +466,22 @@ int64_t JsonAutomaton::AnyCharacters(const JsonState& state) const {
   }
   if (state.mode != Mode::kInString) return -1;
   int64_t room = -1;
-  bool literals = false;
   for (const Active& active : state.active) {
-    if (const auto* text = std::get_if<JsonString>(&schema_.shape(active.id).what)) {
-      room = std::max(room, text->max_length == kJsonUnlimited
-                                ? kJsonUnlimited
-                                : text->max_length - state.string.characters);
-    } else {
-      literals = true;
-    }
+    const auto* text = std::get_if<JsonString>(&schema_.shape(active.id).what);
+    if (text == nullptr) continue;
+    room = std::max(room, text->max_length == kJsonUnlimited
+                              ? kJsonUnlimited
+                              : text->max_length - state.string.characters);
   }
-  return literals && room != kJsonUnlimited ? -1 : room;
+  return room;
+}
+
+JsonState JsonAutomaton::LiteralsOf(const JsonState& state) const {
+  JsonState literals = state;
+  std::erase_if(literals.active, [&](const Active& active) {
+    return !std::holds_alternative<JsonLiterals>(schema_.shape(active.id).what);
+  });
+  return literals;
 }
 
 namespace {

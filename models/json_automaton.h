@@ -77,9 +77,11 @@ class JsonAutomaton {
   // Whether the text is a complete value.
   bool MayEnd(const JsonState& state) const;
 
-  // Whether every run of complete characters without quote and backslash may come here, as long as
-  // it has at most `characters` of them. -1: that is not known.
+  // How many complete characters without quote and backslash may come here whatever they are; -1:
+  // that is not known.
   int64_t AnyCharacters(const JsonState& state) const;
+  // In a string: the same text, to become a literal and nothing else.
+  JsonState LiteralsOf(const JsonState& state) const;
   // Appends bytes that are equal only for states after which the same texts of up to `reach` bytes
   // may come.
   void AppendKey(const JsonState& state, int64_t reach, std::string& key) const;

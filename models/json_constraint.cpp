@@ -72,12 +72,23 @@ void JsonConstraint::Allowed(std::vector<uint32_t>& mask) const {
 
 void JsonConstraint::Find(std::vector<uint32_t>& mask) const {
   const JsonVocabulary& vocabulary = *shared_->vocabulary;
-  const int64_t plain = shared_->automaton.AnyCharacters(state_);
-  if (plain > 0) vocabulary.AddPlain(plain, mask);
-  const TokenTrie& trie = plain >= 0 ? vocabulary.not_plain() : vocabulary.all();
+  const JsonAutomaton& automaton = shared_->automaton;
+  const int64_t plain = automaton.AnyCharacters(state_);
+  if (plain < 0) return Walk(vocabulary.all(), state_, mask);
+  vocabulary.AddPlain(plain, mask);
+  Walk(vocabulary.not_plain(), state_, mask);
+  if (plain >= vocabulary.longest()) return;
+  // A plain token that is too long for the string may still be part of a literal.
+  const JsonState literals = automaton.LiteralsOf(state_);
+  if (!literals.active.empty()) Walk(vocabulary.all(), literals, mask);
+}
+
+// Sets the bits of the trie's tokens that may come after `from`.
+void JsonConstraint::Walk(const TokenTrie& trie, const JsonState& from,
+                          std::vector<uint32_t>& mask) const {
   const std::vector<TokenTrie::Node>& nodes = trie.nodes();
   if (walk_.empty()) walk_.resize(1);
-  walk_[0] = state_;
+  walk_[0] = from;
   for (size_t i = 0; i + 1 < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
     if (walk_.size() == node.depth + 1u) walk_.emplace_back();

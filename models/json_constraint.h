@@ -30,6 +30,7 @@ class JsonConstraint final : public TokenConstraint {
   struct Shared;
   explicit JsonConstraint(std::shared_ptr<Shared> shared);
   void Find(std::vector<uint32_t>& mask) const;
+  void Walk(const TokenTrie& trie, const JsonState& from, std::vector<uint32_t>& mask) const;
 
   std::shared_ptr<Shared> shared_;
   JsonState state_;

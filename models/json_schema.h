@@ -3,8 +3,8 @@
 // Every text that the compiled form lets through is valid under the schema; a schema that cannot be
 // enforced exactly is refused. Where JSON Schema leaves a choice of writing, one is taken:
 // - properties come in the order in which `properties` lists them, then names of `required` that it
-//   lacks, then additional ones. No name comes twice. An additional name is none of the listed ones;
-//   while it could still become one, it has neither \u nor \/ in it;
+//   lacks, then additional ones. No name comes twice. An additional name is none of the listed
+//   ones; while it could still become one, it has neither \u nor \/ in it;
 // - an object with `properties` and no `additionalProperties` gets no additional ones;
 // - constraints without `type` imply their type: {"minLength": 1} is a string;
 // - values of `enum` and `const` are written without needless escapes, numbers as they print;
