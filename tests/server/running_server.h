@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -30,9 +31,10 @@ class RunningServer {
                          std::vector<std::string> environment = {}) {
     int log[2];
     if (pipe(log) != 0) throw std::runtime_error("pipe");
-    std::vector<std::string> words = {std::string(STRATA_BINARY_DIR) + "/tools/strata", "--serve",
-                                      "--port", "0"};
+    std::vector<std::string> words = {std::string(STRATA_BINARY_DIR) + "/tools/strata", "--serve"};
     words.insert(words.end(), flags.begin(), flags.end());
+    if (std::find(flags.begin(), flags.end(), "--port") == flags.end())
+      words.insert(words.end(), {"--port", "0"});
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
