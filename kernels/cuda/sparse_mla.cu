@@ -1,5 +1,6 @@
 // Sparse attention on CUDA: the choice of the variant, and the merge that the portable variants
 // share.
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -55,7 +56,7 @@ int DeviceSm(int ordinal) {
 
 }  // namespace
 
-size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, int64_t latent) {
+size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, DType, int64_t latent) {
   return static_cast<size_t>(rows * heads * SplitCount(columns)) *
          (static_cast<size_t>(latent) * 4 + sizeof(float2));
 }
@@ -91,14 +92,32 @@ const SparseMlaVariant& ChooseSparseMla(const SparseMla& op, int ordinal) {
 }
 
 void Run(const SparseMla& op, Stream stream) {
-  ChooseSparseMla(op, stream.device.ordinal).Run(op, static_cast<cudaStream_t>(stream.native));
+  const SparseMlaVariant& variant = ChooseSparseMla(op, stream.device.ordinal);
+  const size_t bytes =
+      variant.WorkspaceBytes(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
+                             op.pages.layout.dtype, op.pages.layout.latent);
+  if (static_cast<size_t>(op.workspace.dim(0)) < bytes) {
+    Fail(ErrorCode::kShape, std::string("SparseMla: the ") + variant.name + " variant needs " +
+                                std::to_string(bytes) + " bytes of workspace, not " +
+                                std::to_string(op.workspace.dim(0)) +
+                                "; a query or output whose rows do not start at 16 bytes keeps "
+                                "sm90 from serving");
+  }
+  variant.Run(op, static_cast<cudaStream_t>(stream.native));
 }
 
-// Which variant runs depends on the device and on the query's type and strides: the portable ones'
-// need serves all.
+// The variant depends on the query's strides too, which are not known here: what is served by the
+// sm_90a kernel when they are as usual is reserved for it alone. fp32 stands for any storage type,
+// so that it bounds them all.
 size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
                                const LatentLayout& layout) {
-  return SplitWorkspaceBytes(rows, heads, columns, layout.latent);
+  int ordinal = 0;
+  CheckCuda(cudaGetDevice(&ordinal), "SparseMla: device");
+  const bool sm90 = DeviceSm(ordinal) == 90 && SparseMlaSm90Serves(layout, heads);
+  const size_t fast =
+      sm90 ? kSparseMlaSm90.WorkspaceBytes(rows, heads, columns, layout.dtype, layout.latent) : 0;
+  const size_t portable = SplitWorkspaceBytes(rows, heads, columns, layout.dtype, layout.latent);
+  return sm90 && layout.dtype != DType::kF32 ? fast : std::max(fast, portable);
 }
 
 }  // namespace strata::cuda

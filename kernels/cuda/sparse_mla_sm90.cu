@@ -1,8 +1,9 @@
 // Launches of the sm_90a sparse attention kernel: which plan, which instantiation.
-#include <iterator>
+#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/sparse_mla_sm90.cuh"
+#include "kernels/cuda/sparse_mla_sm90_merge.cuh"
 #include "kernels/cuda/sparse_mla_variants.h"
 #include "kernels/status.h"
 
@@ -12,85 +13,97 @@ namespace {
 
 using sm90::Arguments;
 using sm90::Format;
+using Kernel = void (*)(Arguments);
 
-struct Instance {
-  void (*kernel[3])(Arguments);  // by Format
-};
-
-template <int kCtas, int kChunks, int kParts>
-Instance MakeInstance() {
-  return {{sm90::SparseMlaKernel<Format::kFp8, kCtas, kChunks, kParts>,
-           sm90::SparseMlaKernel<Format::kInt8, kCtas, kChunks, kParts>,
-           sm90::SparseMlaKernel<Format::kBf16, kCtas, kChunks, kParts>}};
-}
-
-constexpr SparseMlaPlan kPlans[] = {{1, 1, 1},  {1, 1, 2},  {1, 1, 4},
-                                    {16, 2, 2}, {16, 2, 4}, {16, 3, 4}};
-const Instance kInstances[] = {
-    MakeInstance<1, 1, 1>(),  MakeInstance<1, 1, 2>(),  MakeInstance<1, 1, 4>(),
-    MakeInstance<16, 2, 2>(), MakeInstance<16, 2, 4>(), MakeInstance<16, 3, 4>(),
-};
-static_assert(std::size(kPlans) == std::size(kInstances));
-
-const Instance& Find(const SparseMlaPlan& plan) {
-  for (size_t i = 0; i < std::size(kPlans); ++i) {
-    if (kPlans[i].ctas == plan.ctas && kPlans[i].chunks == plan.chunks &&
-        kPlans[i].parts == plan.parts) {
-      return kInstances[i];
-    }
+template <Format kFormat, bool kSplit>
+Kernel KernelOfParts(int parts) {
+  switch (parts) {
+    case 1:
+      return sm90::SparseMlaKernel<kFormat, 1, kSplit>;
+    case 2:
+      return sm90::SparseMlaKernel<kFormat, 2, kSplit>;
+    case 4:
+      return sm90::SparseMlaKernel<kFormat, 4, kSplit>;
+    default:
+      Fail(ErrorCode::kInternal, "SparseMla: no kernel for " + std::to_string(parts) + " parts");
   }
-  Fail(ErrorCode::kInternal, "SparseMla: no instance of plan " + std::to_string(plan.ctas) + " x " +
-                                 std::to_string(plan.chunks) + " x " + std::to_string(plan.parts));
+}
+template <Format kFormat>
+Kernel KernelOf(const SparseMlaPlan& plan) {
+  return plan.splits > 1 ? KernelOfParts<kFormat, true>(plan.parts)
+                         : KernelOfParts<kFormat, false>(plan.parts);
 }
 
-int FormatIndex(DType dtype) {
-  return dtype == DType::kFp8E4M3 ? 0 : dtype == DType::kInt8 ? 1 : 2;
+int64_t Groups(int64_t heads) { return (heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads; }
+int64_t Chunks(int64_t columns) { return (columns + sm90::kChunk - 1) / sm90::kChunk; }
+
+// The most units whose chunks are taken apart: from here on, what a merge would move costs more
+// than a walk on part of the device.
+constexpr int64_t kMaxSplitUnits = 16;
+constexpr int64_t kMultiprocessors = 132;
+
+size_t FactsBytes(int64_t units, int64_t columns) {
+  return static_cast<size_t>(units * Chunks(columns)) * sm90::kUnitHeads * sizeof(float2);
+}
+size_t PartialBytes(int64_t units, int64_t columns, bool bf16) {
+  return static_cast<size_t>(units * Chunks(columns)) * sm90::kUnitHeads * sm90::kLatent *
+         (bf16 ? 4 : 2);
 }
 
-// Sets the attributes a launch needs and fills its configuration.
-void Configure(const SparseMlaPlan& plan, int format, int64_t units, cudaStream_t stream,
-               cudaLaunchConfig_t* config, cudaLaunchAttribute* attribute) {
-  const auto kernel = Find(plan).kernel[format];
-  CheckCuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sm90::kSharedBytes),
-      "SparseMla: shared memory size");
-  if (plan.ctas > 8) {
-    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-              "SparseMla: cluster of 16");
-  }
-  config->gridDim = dim3(static_cast<unsigned>(units * plan.parts * plan.ctas));
-  config->blockDim = dim3(sm90::kThreads);
-  config->dynamicSmemBytes = sm90::kSharedBytes;
-  config->stream = stream;
-  attribute->id = cudaLaunchAttributeClusterDimension;
-  attribute->val.clusterDim.x = static_cast<unsigned>(plan.ctas);
-  attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
-  config->attrs = attribute;
-  config->numAttrs = plan.ctas > 1 ? 1 : 0;
+void Launch(Kernel kernel, dim3 grid, int threads, int shared_bytes, bool overlaps,
+            const Arguments& args, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = overlaps ? 1 : 0;
+  CheckCuda(cudaLaunchKernelEx(&config, kernel, args), "SparseMla: launch (sm90)");
 }
 
 }  // namespace
 
-std::span<const SparseMlaPlan> SparseMlaPlans() { return kPlans; }
+std::span<const SparseMlaPlan> SparseMlaPlans() {
+  static constexpr SparseMlaPlan kPlans[] = {{1, 1},  {1, 2},  {1, 4}, {32, 4},
+                                             {32, 2}, {16, 1}, {5, 1}};
+  return kPlans;
+}
 
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns) {
-  return plan.ctas == 1 || columns <= int64_t{plan.ctas} * plan.chunks * sm90::kChunk;
+  return plan.splits == 1 ||
+         (plan.splits <= Chunks(columns) && Chunks(columns) <= sm90::kMaxSplitChunks);
+}
+
+size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads, int64_t columns,
+                          DType dtype) {
+  if (plan.splits == 1) return 0;
+  const int64_t units = rows * Groups(heads);
+  return FactsBytes(units, columns) +
+         PartialBytes(units, columns, dtype == DType::kBf16 || dtype == DType::kF32);
 }
 
 SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns) {
-  const int64_t units = rows * ((heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads);
-  const SparseMlaPlan wide = {16, 2, 4}, narrow = {16, 2, 2}, long_rows = {16, 3, 4};
-  if (units <= 1 && SparseMlaPlanFits(wide, columns)) return wide;
-  if (units <= 8 && SparseMlaPlanFits(narrow, columns)) return narrow;
-  if (units <= 8 && SparseMlaPlanFits(long_rows, columns)) return long_rows;
-  if (units <= 33) return {1, 1, 4};
-  if (units <= 66) return {1, 1, 2};
-  return {1, 1, 1};
+  const int64_t units = rows * Groups(heads), chunks = Chunks(columns);
+  if (units <= kMaxSplitUnits && chunks > 1 && chunks <= sm90::kMaxSplitChunks) {
+    const int parts = units == 1 ? 4 : units == 2 ? 2 : 1;
+    const int64_t splits = std::min(chunks, kMultiprocessors / (units * parts));
+    const int64_t each = (chunks + splits - 1) / splits;
+    return {static_cast<int>((chunks + each - 1) / each), parts};
+  }
+  if (units <= kMultiprocessors / 4) return {1, 4};
+  if (units <= kMultiprocessors / 2) return {1, 2};
+  return {1, 1};
 }
 
 void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream_t stream) {
-  const int64_t rows = op.query.dim(0), heads = op.query.dim(1);
-  Arguments args;
+  const int64_t rows = op.query.dim(0), heads = op.query.dim(1), columns = op.ids.dim(1);
+  const int64_t units = rows * Groups(heads);
+  const bool bf16 = op.pages.layout.dtype == DType::kBf16, split = plan.splits > 1;
+  Arguments args{};
   args.query = op.query.data;
   args.query_row = op.query.stride[0], args.query_head = op.query.stride[1];
   args.query_bf16 = op.query.dtype == DType::kBf16;
@@ -99,21 +112,43 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
   args.block_table = op.pages.block_table.data, args.table_stride = op.pages.block_table.stride[0];
   args.sequence = op.rows.sequence.data;
   args.ids = op.ids.data, args.ids_stride = op.ids.stride[0];
-  args.columns = static_cast<int>(op.ids.dim(1));
+  args.columns = static_cast<int>(columns), args.chunks = static_cast<int>(Chunks(columns));
   args.lengths = op.lengths.data;
   args.out = op.out.data, args.out_row = op.out.stride[0], args.out_head = op.out.stride[1];
   args.lse = op.lse.data, args.lse_row = op.lse.stride[0];
-  args.heads = static_cast<int>(heads);
-  args.groups = static_cast<int>((heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads);
+  args.heads = static_cast<int>(heads), args.groups = static_cast<int>(Groups(heads));
   args.row_bytes = static_cast<int>(op.pages.layout.RowBytes());
   args.has_rope = op.pages.layout.rope > 0;
   args.scale_log2 = op.scale * 1.4426950408889634f;
-  const int format = FormatIndex(op.pages.layout.dtype);
-  cudaLaunchConfig_t config{};
-  cudaLaunchAttribute attribute;
-  Configure(plan, format, rows * args.groups, stream, &config, &attribute);
-  CheckCuda(cudaLaunchKernelEx(&config, Find(plan).kernel[format], args),
-            "SparseMla: launch (sm90)");
+  args.splits = plan.splits;
+  if (split) {
+    args.facts = reinterpret_cast<float2*>(op.workspace.data);
+    args.partials = reinterpret_cast<uint4*>(op.workspace.data + FactsBytes(units, columns));
+  }
+
+  const Kernel kernel = op.pages.layout.dtype == DType::kFp8E4M3 ? KernelOf<Format::kFp8>(plan)
+                        : op.pages.layout.dtype == DType::kInt8  ? KernelOf<Format::kInt8>(plan)
+                                                                 : KernelOf<Format::kBf16>(plan);
+  const int shared = bf16 ? sm90::kSharedBytes<true> : sm90::kSharedBytes<false>;
+  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+            "SparseMla: shared memory size");
+  Launch(kernel, dim3(static_cast<unsigned>(units * plan.parts * plan.splits)), sm90::kThreads,
+         shared, false, args, stream);
+  if (!split) return;
+  const Kernel merge = bf16 ? sm90::MergeChunksKernel<true> : sm90::MergeChunksKernel<false>;
+  // The division of the multiprocessors' memory stays as it is.
+  CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared),
+            "SparseMla: shared memory carve-out");
+  const int pieces = bf16 ? sm90::Partial<true>::kPieces : sm90::Partial<false>::kPieces;
+  Launch(merge,
+         dim3(static_cast<unsigned>(pieces / sm90::kMergePieces), static_cast<unsigned>(units)),
+         sm90::kMergeThreads, 0, true, args, stream);
+}
+
+bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads) {
+  return layout.latent == sm90::kLatent && (layout.rope == 0 || layout.rope == sm90::kRope) &&
+         heads % 8 == 0 && heads <= 128;
 }
 
 namespace {
@@ -123,9 +158,7 @@ bool SupportsSm90(const SparseMla& op, int sm) {
   const bool format = layout.dtype == DType::kFp8E4M3 || layout.dtype == DType::kInt8 ||
                       layout.dtype == DType::kBf16;
   const int64_t align = op.query.dtype == DType::kBf16 ? 8 : 4;  // elements in 16 bytes
-  return sm == 90 && format && layout.latent == sm90::kLatent &&
-         (layout.rope == 0 || layout.rope == sm90::kRope) && op.query.dim(1) % 8 == 0 &&
-         op.query.dim(1) <= 128 &&
+  return sm == 90 && format && SparseMlaSm90Serves(layout, op.query.dim(1)) &&
          (op.query.dtype == DType::kBf16 || op.query.dtype == DType::kF32) &&
          op.query.stride[0] % align == 0 && op.query.stride[1] % align == 0 &&
          op.out.stride[0] % 4 == 0 && op.out.stride[1] % 4 == 0 && op.pages.page_stride % 16 == 0;
@@ -143,6 +176,15 @@ const SparseMlaVariant kSparseMlaSm90 = {
       RunSparseMlaSm90(op, ChooseSparseMlaPlan(op.query.dim(0), op.query.dim(1), op.ids.dim(1)),
                        stream);
     },
-    [](int64_t, int64_t, int64_t, int64_t) { return size_t{0}; }};
+    // A larger batch may take a plan that needs less; the answer serves every smaller one too.
+    [](int64_t rows, int64_t heads, int64_t columns, DType dtype, int64_t) {
+      const int64_t most = std::min(rows, kMaxSplitUnits / Groups(heads));
+      size_t bytes = 0;
+      for (int64_t r = 1; r <= most; ++r) {
+        bytes = std::max(bytes, SparseMlaPlanBytes(ChooseSparseMlaPlan(r, heads, columns), r, heads,
+                                                   columns, dtype));
+      }
+      return bytes;
+    }};
 
 }  // namespace strata::cuda

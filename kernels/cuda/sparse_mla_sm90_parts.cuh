@@ -34,23 +34,18 @@ __device__ __forceinline__ void BarrierWait(uint64_t* barrier, int parity) {
 __device__ __forceinline__ void NamedSync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+__device__ __forceinline__ void NamedArrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 __device__ __forceinline__ void FenceAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-__device__ __forceinline__ void ClusterArrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+// The next kernel of the stream may be set up; its DependencyWait returns when this one has ended.
+__device__ __forceinline__ void AllowDependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
-// Orders nothing, so it waits for no store: for start-up and for leaving.
-__device__ __forceinline__ void ClusterArriveRelaxed() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void ClusterWait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ uint32_t PeerAddress(uint32_t address, int rank) {
-  uint32_t peer;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
-  return peer;
+__device__ __forceinline__ void DependencyWait() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 // ---------------------------------------------------------------- memory
@@ -62,14 +57,6 @@ __device__ __forceinline__ void StoreShared(uint32_t address, uint4 v) {
 __device__ __forceinline__ uint4 LoadShared(uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ uint4 LoadPeer(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared::cluster.v4.b32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(address)
                : "memory");
@@ -147,17 +134,20 @@ __device__ __forceinline__ void MmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// d += a b^T, both K-major in shared memory (m64n32k16).
+// d += a b^T, both K-major in shared memory (m64n64k16).
 template <bool kBf16>
-__device__ __forceinline__ void MmaScores(float (&d)[16], uint64_t a, uint64_t b, int accumulate) {
-#define STRATA_MMA_SCORES(type)                                                                 \
-  asm volatile(                                                                                 \
-      "{.reg .pred p; setp.ne.b32 p, %18, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                               \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;}"     \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),     \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), \
-        "+f"(d[14]), "+f"(d[15])                                                                \
+__device__ __forceinline__ void MmaScores(float (&d)[32], uint64_t a, uint64_t b, int accumulate) {
+#define STRATA_MMA_SCORES(type)                                                                    \
+  asm volatile(                                                                                    \
+      "{.reg .pred p; setp.ne.b32 p, %34, 0;\n"                                                    \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23"    \
+      ",%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, p, 1, 1, 0, 0;}"                               \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
       : "l"(a), "l"(b), "r"(accumulate))
   if constexpr (kBf16) {
     STRATA_MMA_SCORES("bf16");
@@ -167,27 +157,31 @@ __device__ __forceinline__ void MmaScores(float (&d)[16], uint64_t a, uint64_t b
 #undef STRATA_MMA_SCORES
 }
 
-// d += a b, a in registers, b stored [k][n] in shared memory (m64n32k16).
-template <bool kBf16>
+// d += a b, a in registers, b stored [k][n] in shared memory: bf16 with fp32 results (m64n32k16).
 __device__ __forceinline__ void MmaValues(float (&d)[16], const uint32_t* a, uint64_t b,
                                           int accumulate) {
-#define STRATA_MMA_VALUES(type)                                                                  \
-  asm volatile(                                                                                  \
-      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"                                                  \
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, " \
-      "1, "                                                                                      \
-      "1;}"                                                                                      \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),      \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),  \
-        "+f"(d[14]), "+f"(d[15])                                                                 \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
-  if constexpr (kBf16) {
-    STRATA_MMA_VALUES("bf16");
-  } else {
-    STRATA_MMA_VALUES("f16");
-  }
-#undef STRATA_MMA_VALUES
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16"
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, 1, "
+      "1;}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+// The same on f16 with f16 results, two to a register (m64n64k16).
+__device__ __forceinline__ void MmaValues(uint32_t (&d)[16], const uint32_t* a, uint64_t b,
+                                          int accumulate) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16"
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, 1, "
+      "1;}"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+        "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]),
+        "+r"(d[14]), "+r"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
 
 }  // namespace strata::cuda::sm90

@@ -17,7 +17,9 @@ struct SparseMlaVariant {
   // `sm` is 10 * major + minor of the device.
   bool (*Supports)(const SparseMla& op, int sm);
   void (*Run)(const SparseMla& op, cudaStream_t stream);
-  size_t (*WorkspaceBytes)(int64_t rows, int64_t heads, int64_t columns, int64_t latent);
+  // Enough for `rows` rows and for fewer.
+  size_t (*WorkspaceBytes)(int64_t rows, int64_t heads, int64_t columns, DType dtype,
+                           int64_t latent);
 };
 
 extern const SparseMlaVariant kSparseMlaSm90;
@@ -31,16 +33,20 @@ inline constexpr const SparseMlaVariant* kSparseMlaVariants[] = {&kSparseMlaSm90
 // each serves.
 const SparseMlaVariant& ChooseSparseMla(const SparseMla& op, int ordinal);
 
+// Whether the sm_90a kernel knows such rows (fp32 stands for any storage type) and heads.
+bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads);
+
 // How the sm_90a kernel spreads a unit (one row, 64 heads) over the device. Every plan gives the
 // same bits.
 struct SparseMlaPlan {
-  int ctas;    // of a cluster that take the id chunks apart; 1: one CTA walks them
-  int chunks;  // of 128 ids for each CTA of a cluster; 1 when ctas is 1
-  int parts;   // the output latents are cut into
+  int splits;  // CTAs that take the unit's chunks apart, merged by a second kernel; 1: one CTA walks
+  int parts;   // the output latents are cut into: 1, 2 or 4
 };
-std::span<const SparseMlaPlan> SparseMlaPlans();
+std::span<const SparseMlaPlan> SparseMlaPlans();  // what parity and bench try beside the chosen one
 SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns);
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns);
+size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads, int64_t columns,
+                          DType dtype);
 void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream_t stream);
 
 }  // namespace strata::cuda

@@ -249,7 +249,7 @@ int RunSparseMla(int argc, const char* const* argv) {
         reinterpret_cast<std::byte*>(in.cache), layout, layout.PageBytes(),
         MakeView<const int32_t>(device_table, {kSequences, kSequenceCells / kPageCells})};
     for (int64_t heads : {64, 128}) {
-      for (int64_t rows : {1, 8, 64, 128}) {
+      for (int64_t rows : {1, 4, 8, 16, 64, 128}) {
         const int launches = static_cast<int>(std::clamp<int64_t>(512 / rows, 8, 128)), replays = 9;
         const float gather = MedianMicroseconds(launches, replays, [&](int i, cudaStream_t stream) {
           GatherRowsFloor<<<static_cast<unsigned>(std::min<int64_t>(rows * 64, 132 * 8)), 256, 0,
@@ -273,12 +273,9 @@ int RunSparseMla(int argc, const char* const* argv) {
         }
         if (!all_plans || sm != 90) continue;
         for (const cuda::SparseMlaPlan& plan : cuda::SparseMlaPlans()) {
-          const int64_t ctas = rows * (heads / 64) * plan.ctas * plan.parts;
-          if (ctas > 2112 || (plan.ctas == 1 && rows < 8) ||
-              !cuda::SparseMlaPlanFits(plan, kColumns))
-            continue;
-          add("sm90 " + std::to_string(plan.ctas) + "x" + std::to_string(plan.chunks) + "/" +
-                  std::to_string(plan.parts),
+          const int64_t ctas = rows * (heads / 64) * plan.splits * plan.parts;
+          if (ctas > 2112 || (plan.splits == 1 && rows < 8)) continue;
+          add("sm90 " + std::to_string(plan.splits) + "/" + std::to_string(plan.parts),
               [&](const SparseMla& op, cudaStream_t stream) {
                 cuda::RunSparseMlaSm90(op, plan, stream);
               });

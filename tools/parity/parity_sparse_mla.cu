@@ -132,7 +132,8 @@ int ParitySparseMla(bool small) {
       if (!variant->Supports(device.Op(0, shape.rows), sm)) continue;
       uint64_t hash = 0;
       DeviceArray<std::byte> workspace(
-          variant->WorkspaceBytes(shape.rows, shape.heads, shape.columns, shape.latent));
+          variant->WorkspaceBytes(shape.rows, shape.heads, shape.columns, shape.dtype, shape.latent));
+      workspace.Poison();
       failures += CheckOne(device, variant->name, variant->name, runs, &hash, [&](SparseMla op) {
         op.workspace = MakeView(workspace.data(), {static_cast<int64_t>(workspace.size())});
         variant->Run(op, nullptr);
@@ -140,11 +141,15 @@ int ParitySparseMla(bool small) {
       if (variant != &cuda::kSparseMlaSm90) continue;
       for (const cuda::SparseMlaPlan& plan : cuda::SparseMlaPlans()) {
         if (!cuda::SparseMlaPlanFits(plan, shape.columns)) continue;
-        const std::string name = "sm90 " + std::to_string(plan.ctas) + "x" +
-                                 std::to_string(plan.chunks) + "/" + std::to_string(plan.parts);
-        failures +=
-            CheckOne(device, name, variant->name, small ? 1 : 3, &hash,
-                     [&](const SparseMla& op) { cuda::RunSparseMlaSm90(op, plan, nullptr); });
+        const std::string name =
+            "sm90 " + std::to_string(plan.splits) + "/" + std::to_string(plan.parts);
+        DeviceArray<std::byte> partials(cuda::SparseMlaPlanBytes(plan, shape.rows, shape.heads,
+                                                                 shape.columns, shape.dtype));
+        partials.Poison();
+        failures += CheckOne(device, name, variant->name, small ? 1 : 3, &hash, [&](SparseMla op) {
+          op.workspace = MakeView(partials.data(), {static_cast<int64_t>(partials.size())});
+          cuda::RunSparseMlaSm90(op, plan, nullptr);
+        });
       }
     }
   }

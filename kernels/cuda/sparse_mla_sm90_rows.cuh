@@ -1,0 +1,237 @@
+// How the sm_90a sparse attention kernel brings the selected rows into wgmma's tiles: 8 warps, each
+// with 8 rows of every chunk.
+#pragma once
+
+#include "kernels/cuda/sparse_mla_sm90_types.cuh"
+
+namespace strata::cuda::sm90 {
+
+// The chunks of a CTA: first, first + stride, ..., `count` of them.
+struct ChunkRange {
+  int first, stride, count;
+};
+
+// Where rows lie. Lane l of a warp knows the place of its row l % 8.
+struct RowPlaces {
+  const Arguments& args;
+  const int32_t* ids;
+  const int32_t* table;
+  int length;
+  ChunkRange range;
+  int warp, lane;
+
+  // The id of the lane's row in the CTA's chunk k; -1 behind the last.
+  __device__ __forceinline__ int Id(int k) const {
+    const int column = (range.first + k * range.stride) * kChunk + warp * kWarpRows + (lane & 7);
+    int id = -1;
+    if (k < range.count && column < args.columns) {
+      asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(id) : "l"(ids + column));
+    }
+    return id;
+  }
+  // The row's place in the cache, page * 64 + cell; -1 when the id is not valid.
+  __device__ __forceinline__ int Place(int id) const {
+    if (static_cast<unsigned>(id) >= static_cast<unsigned>(length)) return -1;
+    int page;
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(page) : "l"(table + (id >> 6)));
+    return page * 64 + (id & 63);
+  }
+  // 16 bytes of the row at `place`, or zeros where there is none.
+  __device__ __forceinline__ void Copy16(uint32_t target, int place, int offset) const {
+    const int from = max(place, 0);
+    CopyAsync16(target,
+                args.cache + (from >> 6) * args.page_stride + (from & 63) * args.row_bytes + offset,
+                place < 0 ? 0 : 16);
+  }
+};
+
+// fp8 and int8 rows: they arrive as they are stored, two chunks ahead, and become f16 tiles one
+// step at a time, as the product with the values of the chunk before has finished with each.
+template <Format kFormat>
+struct CodeLoader {
+  const RowPlaces places;
+  Small<false>* small;
+  uint32_t tiles, codes;  // codes: of this warp, two chunks
+  int first_step;         // steps become free from this one on
+
+  __device__ __forceinline__ uint32_t Codes(int k, int r) const {
+    return codes + (k & 1) * kWarpRows * kMaxCodeRow + r * kMaxCodeRow;
+  }
+  __device__ __forceinline__ uint32_t TileRow(int tile, int r) const {
+    return tiles + tile * kTile + (places.warp * kWarpRows + r) * 128;
+  }
+
+  __device__ __forceinline__ void Copy(int k, int place) const {
+    const int lane = places.lane;
+    if (k < places.range.count) {
+#pragma unroll
+      for (int r = 0; r < kWarpRows; ++r) {
+        places.Copy16(Codes(k, r) + lane * 16, __shfl_sync(~0u, place, r), lane * 16);
+      }
+      if (lane < 8) places.Copy16(Codes(k, lane) + kLatent, place, kLatent);
+      if (places.args.has_rope) {
+#pragma unroll
+        for (int r = lane >> 3, p = 0; p < 2; ++p, r += 4) {
+          const int offset = kLatent + 16 + (lane & 7) * 16;
+          places.Copy16(Codes(k, r) + offset, __shfl_sync(~0u, place, r), offset);
+        }
+      }
+    }
+    CopyCommit();
+  }
+
+  // RoPE values to their tile, row facts; returns the row's four scales / unit as f16 (fp8).
+  __device__ __forceinline__ uint2 StateFacts(int k, bool valid) const {
+    const int lane = places.lane, r = lane & 7;
+    const uint4 bits = LoadShared(Codes(k, r) + kLatent);
+    float log2_unit;
+    uint2 ratios = make_uint2(0, 0);
+    if constexpr (kFormat == Format::kFp8) {
+      const float s[4] = {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
+                          __uint_as_float(bits.w)};
+      const float largest = fmaxf(fmaxf(s[0], s[1]), fmaxf(s[2], s[3]));
+      const uint32_t unit =
+          (__float_as_uint(fminf(fmaxf(largest, 8.7e-19f), 1.1e18f)) + 0x7FFFFFu) & 0x7F800000u;
+      const float inverse = __uint_as_float(0x7F000000u - unit);
+      log2_unit = static_cast<float>(static_cast<int>(unit >> 23) - 127);
+      ratios = make_uint2(Bits(__floats2half2_rn(s[0] * inverse, s[1] * inverse)),
+                          Bits(__floats2half2_rn(s[2] * inverse, s[3] * inverse)));
+    } else {
+      log2_unit = log2f(fminf(fmaxf(__uint_as_float(bits.x), 8.7e-19f), 1.1e18f));
+    }
+    uint4 rope[2];
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      rope[p] = make_uint4(0, 0, 0, 0);
+      if (places.args.has_rope) {
+        rope[p] = LoadShared(Codes(k, (lane >> 3) + 4 * p) + kLatent + 16 + (lane & 7) * 16);
+      }
+    }
+    BarrierWait(&small->empty[0][kFactsStep], (k & 1) ^ 1);
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      const int row = (lane >> 3) + 4 * p;
+      StoreShared(TileRow(8, row) + (((lane & 7) ^ row) << 4), rope[p]);
+    }
+    if (lane < 8) {
+      small->log2_unit[places.warp * kWarpRows + lane] = valid ? log2_unit : -INFINITY;
+    }
+    __syncwarp();
+    if (lane < 8) BarrierArrive(&small->full[0][kFactsStep]);
+    return ratios;
+  }
+
+  // 16 codes to the 32 bytes that quarter `quarter` of row `r` has in `tile`. The eight lanes of a
+  // quarter hold eight rows: reads and writes touch every bank once.
+  __device__ __forceinline__ void Store(int tile, int r, int quarter, uint4 v,
+                                        __half2 ratio) const {
+    uint2 x, y, z, w;
+    if constexpr (kFormat == Format::kFp8) {
+      x = Fp8ToF16(v.x, ratio), y = Fp8ToF16(v.y, ratio);
+      z = Fp8ToF16(v.z, ratio), w = Fp8ToF16(v.w, ratio);
+    } else {
+      x = Int8ToF16(v.x), y = Int8ToF16(v.y);
+      z = Int8ToF16(v.z), w = Int8ToF16(v.w);
+    }
+    const uint32_t at = TileRow(tile, r);
+    StoreShared(at + ((2 * quarter ^ r) << 4), make_uint4(x.x, x.y, y.x, y.y));
+    StoreShared(at + (((2 * quarter + 1) ^ r) << 4), make_uint4(z.x, z.y, w.x, w.y));
+  }
+
+  __device__ __forceinline__ void Run(int first_id) const {
+    const int lane = places.lane, r = lane & 7, quarter = lane >> 3;
+    int place = places.Place(first_id);
+    const int second_id = places.Id(1);
+    int later_id = places.Id(2);
+    Copy(0, place);
+    int next = places.Place(second_id);
+    Copy(1, next);
+    for (int k = 0; k < places.range.count; ++k) {
+      const int later = places.Place(later_id);
+      later_id = places.Id(k + 3);
+      CopyWait<1>();
+      __syncwarp();
+      const uint2 ratios = StateFacts(k, place >= 0);
+#pragma unroll 1
+      for (int i = 0; i < 4; ++i) {
+        const int step = (first_step + i) & 3;
+        const uint32_t from = Codes(k, r) + step * 128 + quarter * 16;
+        const uint4 low = LoadShared(from), high = LoadShared(from + 64);
+        const __half2 pair = Halves(step & 2 ? ratios.y : ratios.x);
+        const __half2 ratio = step & 1 ? __high2half2(pair) : __low2half2(pair);
+        BarrierWait(&small->empty[0][step], (k & 1) ^ 1);
+        Store(step, r, quarter, low, ratio);
+        Store(4 + step, r, quarter, high, ratio);
+        __syncwarp();
+        if (lane < FullArrivals(step) / 8) BarrierArrive(&small->full[0][step]);
+      }
+      Copy(k + 2, later);
+      place = next, next = later;
+    }
+  }
+};
+
+// bf16 rows: multiplied as they are, so they arrive in their tiles, in the buffer that the chunk
+// before leaves free.
+struct Bf16Loader {
+  const RowPlaces places;
+  Small<true>* small;
+  uint32_t tiles;
+
+  __device__ __forceinline__ void Copy(int buffer, int place) const {
+    const int lane = places.lane, piece = lane & 7;
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      const int r = (lane >> 3) + 4 * p, from = __shfl_sync(~0u, place, r);
+      const uint32_t target = tiles + buffer * kTiles * kTile +
+                              (places.warp * kWarpRows + r) * 128 + ((piece ^ r) << 4);
+#pragma unroll
+      for (int block = 0; block < 8; ++block) {  // 64 latents each
+        places.Copy16(target + (block / 2 + 4 * (block & 1)) * kTile, from,
+                      block * 128 + piece * 16);
+      }
+      places.Copy16(target + 8 * kTile, places.args.has_rope ? from : -1, 2 * kLatent + piece * 16);
+    }
+    CopyCommit();
+  }
+  // Every 128-byte line of the warp's rows into the L2, 16 lanes a row.
+  __device__ __forceinline__ void Prefetch(int place) const {
+    const Arguments& args = places.args;
+    const int line = places.lane & 15, lines = args.row_bytes / 128;
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const int from = __shfl_sync(~0u, place, 2 * p + (places.lane >> 4));
+      if (from >= 0 && line < lines) {
+        PrefetchL2(args.cache + (from >> 6) * args.page_stride + (from & 63) * args.row_bytes +
+                   line * 128);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void Run(int first_id) const {
+    const int lane = places.lane;
+    int place = places.Place(first_id), next_id = places.Id(1);
+    for (int k = 0; k < places.range.count; ++k) {
+      const int buffer = k & 1;
+      for (int step = 0; step < 5; ++step) {
+        BarrierWait(&small->empty[buffer][step], (k >> 1 & 1) ^ 1);
+      }
+      Copy(buffer, place);
+      const int next = places.Place(next_id);
+      next_id = places.Id(k + 2);
+      Prefetch(next);
+      if (lane < 8) {
+        small->log2_unit[buffer * kChunk + places.warp * kWarpRows + lane] =
+            place < 0 ? -INFINITY : 0.0f;
+      }
+      CopyWait<0>();
+      __syncwarp();
+      for (int step = 0; step < 5; ++step) {
+        if (lane < FullArrivals(step) / 8) BarrierArrive(&small->full[buffer][step]);
+      }
+      place = next;
+    }
+  }
+};
+
+}  // namespace strata::cuda::sm90
