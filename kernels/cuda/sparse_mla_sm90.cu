@@ -39,7 +39,7 @@ int64_t Chunks(int64_t columns) { return (columns + sm90::kChunk - 1) / sm90::kC
 
 // The most units whose chunks are taken apart: from here on, what a merge would move costs more
 // than a walk on part of the device.
-constexpr int64_t kMaxSplitUnits = 16;
+constexpr int64_t kMaxSplitUnits[] = {32, 16};  // 8-bit rows, bf16 rows
 constexpr int64_t kMultiprocessors = 132;
 
 size_t FactsBytes(int64_t units, int64_t columns) {
@@ -82,14 +82,16 @@ size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads
                           DType dtype) {
   if (plan.splits == 1) return 0;
   const int64_t units = rows * Groups(heads);
-  return FactsBytes(units, columns) +
-         PartialBytes(units, columns, dtype == DType::kBf16 || dtype == DType::kF32);
+  return FactsBytes(units, columns) + PartialBytes(units, columns, dtype == DType::kBf16);
 }
 
-SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns) {
+SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype) {
   const int64_t units = rows * Groups(heads), chunks = Chunks(columns);
-  if (units <= kMaxSplitUnits && chunks > 1 && chunks <= sm90::kMaxSplitChunks) {
-    const int parts = units == 1 ? 4 : units == 2 ? 2 : 1;
+  if (units <= kMaxSplitUnits[dtype == DType::kBf16] && chunks > 1 &&
+      chunks <= sm90::kMaxSplitChunks) {
+    // A single unit's latents go to two CTAs. More would leave no multiprocessor on which the merge
+    // can wait.
+    const int parts = units == 1 ? 2 : 1;
     const int64_t splits = std::min(chunks, kMultiprocessors / (units * parts));
     const int64_t each = (chunks + splits - 1) / splits;
     return {static_cast<int>((chunks + each - 1) / each), parts};
@@ -136,14 +138,16 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
          shared, false, args, stream);
   if (!split) return;
   const Kernel merge = bf16 ? sm90::MergeChunksKernel<true> : sm90::MergeChunksKernel<false>;
+  const int merge_shared = sm90::MergeSharedBytes(args.chunks);
+  CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributeMaxDynamicSharedMemorySize, merge_shared),
+            "SparseMla: shared memory size");
   // The division of the multiprocessors' memory stays as it is.
   CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared),
             "SparseMla: shared memory carve-out");
   const int pieces = bf16 ? sm90::Partial<true>::kPieces : sm90::Partial<false>::kPieces;
-  Launch(merge,
-         dim3(static_cast<unsigned>(pieces / sm90::kMergePieces), static_cast<unsigned>(units)),
-         sm90::kMergeThreads, 0, true, args, stream);
+  Launch(merge, dim3(static_cast<unsigned>(pieces), static_cast<unsigned>(units)),
+         sm90::kMergeThreads, merge_shared, true, args, stream);
 }
 
 bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads) {
@@ -153,6 +157,19 @@ bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads) {
 
 namespace {
 
+// What the plans of `rows` rows and fewer need at most: a larger batch may need less.
+size_t MostBytes(int64_t rows, int64_t heads, int64_t columns, DType dtype) {
+  size_t bytes = 0;
+  const int64_t most = std::min(rows, kMaxSplitUnits[dtype == DType::kBf16] / Groups(heads));
+  for (int64_t r = 1; r <= most; ++r) {
+    bytes = std::max(bytes, SparseMlaPlanBytes(ChooseSparseMlaPlan(r, heads, columns, dtype), r,
+                                               heads, columns, dtype));
+  }
+  return bytes;
+}
+
+bool StartsAt16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
 bool SupportsSm90(const SparseMla& op, int sm) {
   const LatentLayout& layout = op.pages.layout;
   const bool format = layout.dtype == DType::kFp8E4M3 || layout.dtype == DType::kInt8 ||
@@ -161,7 +178,8 @@ bool SupportsSm90(const SparseMla& op, int sm) {
   return sm == 90 && format && SparseMlaSm90Serves(layout, op.query.dim(1)) &&
          (op.query.dtype == DType::kBf16 || op.query.dtype == DType::kF32) &&
          op.query.stride[0] % align == 0 && op.query.stride[1] % align == 0 &&
-         op.out.stride[0] % 4 == 0 && op.out.stride[1] % 4 == 0 && op.pages.page_stride % 16 == 0;
+         op.out.stride[0] % 4 == 0 && op.out.stride[1] % 4 == 0 && op.pages.page_stride % 16 == 0 &&
+         StartsAt16(op.query.data) && StartsAt16(op.pages.base) && StartsAt16(op.out.data);
 }
 
 }  // namespace
@@ -169,22 +187,18 @@ bool SupportsSm90(const SparseMla& op, int sm) {
 const SparseMlaVariant kSparseMlaSm90 = {
     "sm90",
     "sm_90, latent 512 with rope 64 or 0, fp8 / int8 / bf16 rows, 8 to 128 heads (multiples of 8), "
-    "fp32 / bf16 query in "
-    "16-byte steps",
+    "fp32 / bf16 query; query, output and rows in 16-byte steps",
     SupportsSm90,
     [](const SparseMla& op, cudaStream_t stream) {
-      RunSparseMlaSm90(op, ChooseSparseMlaPlan(op.query.dim(0), op.query.dim(1), op.ids.dim(1)),
+      RunSparseMlaSm90(op,
+                       ChooseSparseMlaPlan(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
+                                           op.pages.layout.dtype),
                        stream);
     },
-    // A larger batch may take a plan that needs less; the answer serves every smaller one too.
     [](int64_t rows, int64_t heads, int64_t columns, DType dtype, int64_t) {
-      const int64_t most = std::min(rows, kMaxSplitUnits / Groups(heads));
-      size_t bytes = 0;
-      for (int64_t r = 1; r <= most; ++r) {
-        bytes = std::max(bytes, SparseMlaPlanBytes(ChooseSparseMlaPlan(r, heads, columns), r, heads,
-                                                   columns, dtype));
-      }
-      return bytes;
+      return dtype != DType::kF32 ? MostBytes(rows, heads, columns, dtype)
+                                  : std::max(MostBytes(rows, heads, columns, DType::kFp8E4M3),
+                                             MostBytes(rows, heads, columns, DType::kBf16));
     }};
 
 }  // namespace strata::cuda

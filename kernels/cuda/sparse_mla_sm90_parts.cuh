@@ -24,6 +24,13 @@ __device__ __forceinline__ void BarrierArrive(uint64_t* barrier) {
       "{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}" ::"r"(SharedAddress(barrier))
       : "memory");
 }
+// Arrives and lets the phase last until `bytes` have been copied.
+__device__ __forceinline__ void BarrierExpect(uint64_t* barrier, int bytes) {
+  asm volatile("{.reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1;}" ::"r"(
+                   SharedAddress(barrier)),
+               "r"(bytes)
+               : "memory");
+}
 __device__ __forceinline__ void BarrierWait(uint64_t* barrier, int parity) {
   asm volatile(
       "{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
@@ -74,6 +81,15 @@ __device__ __forceinline__ void CopyCommit() {
 template <int kPending>
 __device__ __forceinline__ void CopyWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+// Copies `bytes` (a multiple of 16), telling `barrier`, which expects them.
+__device__ __forceinline__ void CopyBulk(uint32_t target, const void* source, int bytes,
+                                         uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(target),
+      "l"(source), "r"(bytes), "r"(SharedAddress(barrier))
+      : "memory");
 }
 __device__ __forceinline__ void PrefetchL2(const uint8_t* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));

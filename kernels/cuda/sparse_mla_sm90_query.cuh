@@ -38,6 +38,9 @@ __device__ __forceinline__ void LoadQuery(const Arguments& args, float* units, u
   const int h = threadIdx.x >> 2, c = threadIdx.x & 3, head = group * kUnitHeads + h;
   const bool real = head < args.heads;
   const int64_t base = row * args.query_row + head * args.query_head;
+  // The thread's pieces of eight values. Odd heads take them pairwise swapped, so that the stores
+  // of two heads touch every bank once.
+  const auto piece_of = [&](int i) { return (4 * i + c) ^ (h & 1) << 2; };
   // Eight values from 8 * piece on: block of 128, half of it, chunk of 8.
   const auto store = [&](int piece, uint4 v) {
     const int tile = piece < 64 ? (piece >> 4) + 4 * (piece >> 3 & 1) : 8, chunk = piece & 7;
@@ -46,12 +49,12 @@ __device__ __forceinline__ void LoadQuery(const Arguments& args, float* units, u
   float unit = 1.0f;
   if (args.query_bf16) {
     const uint4* source =
-        reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(args.query) + base) + c;
+        reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(args.query) + base);
     uint4 v[18];  // all in flight at once
 #pragma unroll
     for (int i = 0; i < 18; ++i) {
       const bool inside = real && (i < 16 || args.has_rope);
-      v[i] = inside ? __ldg(source + 4 * i) : make_uint4(0, 0, 0, 0);
+      v[i] = inside ? __ldg(source + piece_of(i)) : make_uint4(0, 0, 0, 0);
     }
     if constexpr (!kBf16) {
       __nv_bfloat162 m = __float2bfloat162_rn(0.0f);
@@ -66,7 +69,7 @@ __device__ __forceinline__ void LoadQuery(const Arguments& args, float* units, u
       }
     }
 #pragma unroll
-    for (int i = 0; i < 18; ++i) store(c + 4 * i, v[i]);
+    for (int i = 0; i < 18; ++i) store(piece_of(i), v[i]);
   } else {
     const float4* source =
         reinterpret_cast<const float4*>(static_cast<const float*>(args.query) + base);
@@ -76,7 +79,7 @@ __device__ __forceinline__ void LoadQuery(const Arguments& args, float* units, u
       const bool inside = real && (i < 16 || args.has_rope);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        v[2 * i + k] = inside ? __ldg(source + 2 * (c + 4 * i) + k) : make_float4(0, 0, 0, 0);
+        v[2 * i + k] = inside ? __ldg(source + 2 * piece_of(i) + k) : make_float4(0, 0, 0, 0);
       }
     }
     float factor = 1.0f;
@@ -94,10 +97,10 @@ __device__ __forceinline__ void LoadQuery(const Arguments& args, float* units, u
     for (int i = 0; i < 18; ++i) {
       const float4 a = v[2 * i], b = v[2 * i + 1];
       if (kBf16 || i >= 16) {
-        store(c + 4 * i, make_uint4(PackBf16(a.x, a.y), PackBf16(a.z, a.w), PackBf16(b.x, b.y),
-                                    PackBf16(b.z, b.w)));
+        store(piece_of(i), make_uint4(PackBf16(a.x, a.y), PackBf16(a.z, a.w), PackBf16(b.x, b.y),
+                                      PackBf16(b.z, b.w)));
       } else {
-        store(c + 4 * i,
+        store(piece_of(i),
               make_uint4(PackF16(a.x * factor, a.y * factor), PackF16(a.z * factor, a.w * factor),
                          PackF16(b.x * factor, b.y * factor), PackF16(b.z * factor, b.w * factor)));
       }

@@ -36,14 +36,12 @@ struct RowPlaces {
     asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(page) : "l"(table + (id >> 6)));
     return page * 64 + (id & 63);
   }
-  // 16 bytes of the row at `place`, or zeros where there is none.
-  __device__ __forceinline__ void Copy16(uint32_t target, int place, int offset) const {
-    const int from = max(place, 0);
-    CopyAsync16(target,
-                args.cache + (from >> 6) * args.page_stride + (from & 63) * args.row_bytes + offset,
-                place < 0 ? 0 : 16);
+  __device__ __forceinline__ const uint8_t* Address(int place) const {
+    return args.cache + (place >> 6) * args.page_stride + (place & 63) * args.row_bytes;
   }
 };
+
+constexpr int kFactsThreads = kThreads - kMathThreads / 2;  // who takes part in kFactsBarrier
 
 // fp8 and int8 rows: they arrive as they are stored, two chunks ahead, and become f16 tiles one
 // step at a time, as the product with the values of the chunk before has finished with each.
@@ -61,29 +59,24 @@ struct CodeLoader {
     return tiles + tile * kTile + (places.warp * kWarpRows + r) * 128;
   }
 
+  // Asks for the rows of chunk k; a row that is none is never read, and what lies in its place is
+  // masked where it is taken.
   __device__ __forceinline__ void Copy(int k, int place) const {
+    if (k >= places.range.count) return;
     const int lane = places.lane;
-    if (k < places.range.count) {
-#pragma unroll
-      for (int r = 0; r < kWarpRows; ++r) {
-        places.Copy16(Codes(k, r) + lane * 16, __shfl_sync(~0u, place, r), lane * 16);
-      }
-      if (lane < 8) places.Copy16(Codes(k, lane) + kLatent, place, kLatent);
-      if (places.args.has_rope) {
-#pragma unroll
-        for (int r = lane >> 3, p = 0; p < 2; ++p, r += 4) {
-          const int offset = kLatent + 16 + (lane & 7) * 16;
-          places.Copy16(Codes(k, r) + offset, __shfl_sync(~0u, place, r), offset);
-        }
-      }
-    }
-    CopyCommit();
+    const bool here = lane < kWarpRows && place >= 0;
+    const int bytes = __popc(__ballot_sync(~0u, here)) * places.args.row_bytes;
+    uint64_t* barrier = &small->landed[places.warp][k & 1];
+    FenceAsync();  // the copies come after what the warp has read there
+    if (lane == 0) BarrierExpect(barrier, bytes);
+    __syncwarp();
+    if (here) CopyBulk(Codes(k, lane), places.Address(place), places.args.row_bytes, barrier);
   }
 
   // RoPE values to their tile, row facts; returns the row's four scales / unit as f16 (fp8).
   __device__ __forceinline__ uint2 StateFacts(int k, bool valid) const {
     const int lane = places.lane, r = lane & 7;
-    const uint4 bits = LoadShared(Codes(k, r) + kLatent);
+    const uint4 bits = valid ? LoadShared(Codes(k, r) + kLatent) : make_uint4(0, 0, 0, 0);
     float log2_unit;
     uint2 ratios = make_uint2(0, 0);
     if constexpr (kFormat == Format::kFp8) {
@@ -102,22 +95,22 @@ struct CodeLoader {
     uint4 rope[2];
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
+      const int row = (lane >> 3) + 4 * p;
       rope[p] = make_uint4(0, 0, 0, 0);
-      if (places.args.has_rope) {
-        rope[p] = LoadShared(Codes(k, (lane >> 3) + 4 * p) + kLatent + 16 + (lane & 7) * 16);
+      if (__shfl_sync(~0u, valid, row) && places.args.has_rope) {
+        rope[p] = LoadShared(Codes(k, row) + kLatent + 16 + (lane & 7) * 16);
       }
     }
-    BarrierWait(&small->empty[0][kFactsStep], (k & 1) ^ 1);
+    if (k > 0) NamedSync(kFreeBarrier, kThreads);
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
       const int row = (lane >> 3) + 4 * p;
       StoreShared(TileRow(8, row) + (((lane & 7) ^ row) << 4), rope[p]);
     }
-    if (lane < 8) {
+    if (lane < kWarpRows) {
       small->log2_unit[places.warp * kWarpRows + lane] = valid ? log2_unit : -INFINITY;
     }
-    __syncwarp();
-    if (lane < 8) BarrierArrive(&small->full[0][kFactsStep]);
+    NamedArrive(kFactsBarrier, kFactsThreads);
     return ratios;
   }
 
@@ -149,21 +142,23 @@ struct CodeLoader {
     for (int k = 0; k < places.range.count; ++k) {
       const int later = places.Place(later_id);
       later_id = places.Id(k + 3);
-      CopyWait<1>();
-      __syncwarp();
-      const uint2 ratios = StateFacts(k, place >= 0);
+      const bool valid = place >= 0;
+      BarrierWait(&small->landed[places.warp][k & 1], k >> 1 & 1);
+      const uint2 ratios = StateFacts(k, valid);
 #pragma unroll 1
       for (int i = 0; i < 4; ++i) {
         const int step = (first_step + i) & 3;
         const uint32_t from = Codes(k, r) + step * 128 + quarter * 16;
-        const uint4 low = LoadShared(from), high = LoadShared(from + 64);
+        const uint4 none = make_uint4(0, 0, 0, 0);
+        const uint4 low = valid ? LoadShared(from) : none,
+                    high = valid ? LoadShared(from + 64) : none;
         const __half2 pair = Halves(step & 2 ? ratios.y : ratios.x);
         const __half2 ratio = step & 1 ? __high2half2(pair) : __low2half2(pair);
         BarrierWait(&small->empty[0][step], (k & 1) ^ 1);
         Store(step, r, quarter, low, ratio);
         Store(4 + step, r, quarter, high, ratio);
         __syncwarp();
-        if (lane < FullArrivals(step) / 8) BarrierArrive(&small->full[0][step]);
+        if (lane == 0) BarrierArrive(&small->full[0][step]);
       }
       Copy(k + 2, later);
       place = next, next = later;
@@ -178,6 +173,10 @@ struct Bf16Loader {
   Small<true>* small;
   uint32_t tiles;
 
+  // 16 bytes of the row at `place`, or zeros where there is none.
+  __device__ __forceinline__ void Copy16(uint32_t target, int place, int offset) const {
+    CopyAsync16(target, places.Address(max(place, 0)) + offset, place < 0 ? 0 : 16);
+  }
   __device__ __forceinline__ void Copy(int buffer, int place) const {
     const int lane = places.lane, piece = lane & 7;
 #pragma unroll
@@ -187,10 +186,9 @@ struct Bf16Loader {
                               (places.warp * kWarpRows + r) * 128 + ((piece ^ r) << 4);
 #pragma unroll
       for (int block = 0; block < 8; ++block) {  // 64 latents each
-        places.Copy16(target + (block / 2 + 4 * (block & 1)) * kTile, from,
-                      block * 128 + piece * 16);
+        Copy16(target + (block / 2 + 4 * (block & 1)) * kTile, from, block * 128 + piece * 16);
       }
-      places.Copy16(target + 8 * kTile, places.args.has_rope ? from : -1, 2 * kLatent + piece * 16);
+      Copy16(target + 8 * kTile, places.args.has_rope ? from : -1, 2 * kLatent + piece * 16);
     }
     CopyCommit();
   }
@@ -213,7 +211,8 @@ struct Bf16Loader {
     int place = places.Place(first_id), next_id = places.Id(1);
     for (int k = 0; k < places.range.count; ++k) {
       const int buffer = k & 1;
-      for (int step = 0; step < 5; ++step) {
+      if (k > 1) NamedSync(kFreeBarrier + buffer, kThreads);
+      for (int step = 0; step < kSteps; ++step) {
         BarrierWait(&small->empty[buffer][step], (k >> 1 & 1) ^ 1);
       }
       Copy(buffer, place);
@@ -225,9 +224,10 @@ struct Bf16Loader {
             place < 0 ? -INFINITY : 0.0f;
       }
       CopyWait<0>();
+      NamedArrive(kFactsBarrier + buffer, kFactsThreads);
       __syncwarp();
-      for (int step = 0; step < 5; ++step) {
-        if (lane < FullArrivals(step) / 8) BarrierArrive(&small->full[buffer][step]);
+      for (int step = 0; step < kSteps; ++step) {
+        if (lane == 0) BarrierArrive(&small->full[buffer][step]);
       }
       place = next;
     }

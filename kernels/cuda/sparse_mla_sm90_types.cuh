@@ -16,6 +16,8 @@ constexpr int kTile = 64 * 128;  // bytes: 64 rows of 64 16-bit values
 constexpr int kTiles = 9;        // of a chunk, and of the query
 constexpr int kThreads = 512;
 constexpr int kMathThreads = 256;
+constexpr int kWarps = 8;            // that multiply; that bring rows
+constexpr int kWarpRows = 8;         // of a chunk, brought by one warp
 constexpr int kMaxSplitChunks = 64;  // of a row whose chunks are taken apart
 
 struct Arguments {
@@ -61,10 +63,10 @@ struct Small {
   // Per head, from the scoring warpgroup to the other.
   float reference[kBuffers][64], sum[64];
   float log2_unit[kBuffers * kChunk];  // of the rows in the tiles; -infinity where there is no row
-  uint64_t full[kBuffers][5], empty[kBuffers][5];
+  uint64_t full[kBuffers][4], empty[kBuffers][4];
+  uint64_t landed[kBf16 ? 1 : kWarps][2];  // 8-bit rows: a warp's codes of a chunk, by chunk & 1
   int last_column;
 };
-constexpr int kWarpRows = 8;  // of a chunk, brought by one warp
 constexpr int kMaxCodeRow = 656;
 constexpr int kOffsetQuery = 0;
 constexpr int kOffsetRows = kTiles * kTile;
@@ -75,16 +77,17 @@ template <bool kBf16>
 constexpr int kSharedBytes = kOffsetSmall<kBf16> + static_cast<int>(sizeof(Small<kBf16>));
 static_assert(kSharedBytes<false> <= 232448 && kSharedBytes<true> <= 232448);
 
-// Steps of a chunk: 0 .. 3 are latents 128 step .. 128 step + 127, in tile `step` (first 64) and
-// tile 4 + step; kFactsStep is tile 8, the RoPE values, and the row facts.
-constexpr int kFactsStep = 4;
-// Arrivals that fill a step: one of each of the 8 warps, and for the facts one of each thread that
-// stated one. One of each multiplying warp empties it.
-__host__ __device__ constexpr int FullArrivals(int step) { return step == kFactsStep ? kChunk : 8; }
-constexpr int kEmptyArrivals = kMathThreads / 32;
-// Named barriers of the multiplying warpgroups: kWeightsBarrier + buffer tells that weights are
-// there, and the scoring warpgroup does not wait at it.
-constexpr int kMathBarrier = 1, kWeightsBarrier = 2;
+// Step j of a chunk: latents 128 j .. 128 j + 127, in tile j (first 64) and tile 4 + j. One of each
+// warp that brings rows fills it, one of each that multiplies empties it.
+constexpr int kSteps = 4;
+// Named barriers. What a whole warp writes and others read by ordinary accesses (weights, RoPE
+// values and row facts) is handed over by these: every thread takes part. Those from
+// kWeightsBarrier on are two, by buffer, and only the reader waits.
+constexpr int kMathBarrier = 1;     // the multiplying warpgroups
+constexpr int kWeightsBarrier = 2;  // scoring warpgroup to the other
+constexpr int kFactsBarrier =
+    4;                           // rows' warps to the scoring warpgroup: tile 8 and facts are there
+constexpr int kFreeBarrier = 6;  // multiplying warpgroups to the rows' warps: they are free again
 
 // One more partial result joins: o = o * alpha + t * beta. References are whole numbers, so that
 // both factors are powers of two.

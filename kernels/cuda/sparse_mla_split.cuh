@@ -23,7 +23,8 @@ struct SplitWorkspace {
 inline int SplitCount(int64_t columns) {
   return static_cast<int>((columns + kSplitIds - 1) / kSplitIds);
 }
-size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, DType dtype, int64_t latent);
+size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, DType dtype,
+                           int64_t latent);
 SplitWorkspace TakeSplitWorkspace(const SparseMla& op);
 // Writes op.out and op.lse from the workspace.
 void MergeSplits(const SparseMla& op, const SplitWorkspace& workspace, cudaStream_t stream);

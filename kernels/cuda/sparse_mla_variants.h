@@ -39,11 +39,12 @@ bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads);
 // How the sm_90a kernel spreads a unit (one row, 64 heads) over the device. Every plan gives the
 // same bits.
 struct SparseMlaPlan {
-  int splits;  // CTAs that take the unit's chunks apart, merged by a second kernel; 1: one CTA walks
+  int splits;  // CTAs that take the unit's chunks apart, merged by a second kernel; 1: one CTA
+               // walks
   int parts;   // the output latents are cut into: 1, 2 or 4
 };
 std::span<const SparseMlaPlan> SparseMlaPlans();  // what parity and bench try beside the chosen one
-SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns);
+SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype);
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns);
 size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads, int64_t columns,
                           DType dtype);

@@ -274,7 +274,11 @@ int RunSparseMla(int argc, const char* const* argv) {
         if (!all_plans || sm != 90) continue;
         for (const cuda::SparseMlaPlan& plan : cuda::SparseMlaPlans()) {
           const int64_t ctas = rows * (heads / 64) * plan.splits * plan.parts;
-          if (ctas > 2112 || (plan.splits == 1 && rows < 8)) continue;
+          if (ctas > 2112 || (plan.splits == 1 && rows < 8) ||
+              !cuda::SparseMlaPlanFits(plan, kColumns) ||
+              cuda::SparseMlaPlanBytes(plan, rows, heads, kColumns, dtype) > in.workspace_bytes) {
+            continue;
+          }
           add("sm90 " + std::to_string(plan.splits) + "/" + std::to_string(plan.parts),
               [&](const SparseMla& op, cudaStream_t stream) {
                 cuda::RunSparseMlaSm90(op, plan, stream);

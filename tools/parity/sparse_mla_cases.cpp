@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kCells = 6144;  // of a sequence
 
-// The ids of row `row`: eight kinds in turn.
+// The ids of a row: kSparseMlaKinds kinds in turn.
 std::vector<int32_t> MakeIds(int64_t kind, int64_t columns, int32_t* length, std::mt19937& random) {
   std::vector<int32_t> cells(kCells), ids(columns, -1);
   std::iota(cells.begin(), cells.end(), 0);
@@ -49,6 +49,19 @@ std::vector<int32_t> MakeIds(int64_t kind, int64_t columns, int32_t* length, std
       break;
     case 6:  // the first chunks are empty
       fill(columns / 3, columns);
+      break;
+    case 7:  // one id, in the first column
+      fill(0, 1);
+      break;
+    case 8:  // one id, in the last column
+      fill(columns - 1, columns);
+      break;
+    case 9:  // a chunk of 64 and one more
+      fill(0, 65);
+      break;
+    case 10:  // one cell over and over, among others
+      fill(0, columns);
+      for (int64_t i = 0; i < columns; i += 2) ids[i] = cells[columns / 2];
       break;
     default:  // no id is valid
       fill(0, columns);
@@ -90,7 +103,7 @@ SparseMlaCase MakeSparseMlaCase(const SparseMlaShape& shape, uint64_t seed, Stre
   const LatentPages pages{c.cache.data(), c.layout, c.layout.PageBytes(), table};
   for (int64_t row = 0; row < shape.rows; ++row) {
     int32_t length = 0;
-    const std::vector<int32_t> ids = MakeIds(row % 8, shape.columns, &length, random);
+    const std::vector<int32_t> ids = MakeIds(row % kSparseMlaKinds, shape.columns, &length, random);
     c.ids.insert(c.ids.end(), ids.begin(), ids.end());
     c.lengths.push_back(length);
     c.sequence.push_back(static_cast<int32_t>(row / 2));
@@ -102,7 +115,7 @@ SparseMlaCase MakeSparseMlaCase(const SparseMlaShape& shape, uint64_t seed, Stre
     const int64_t count = static_cast<int64_t>(positions.size());
     std::vector<float> values(count * width);
     for (float& value : values) value = normal(random);
-    for (int64_t i = 0; i < count; i += 97) {  // rows of other magnitudes
+    for (int64_t i = 1; i < count; i += 97) {  // rows of other magnitudes
       for (int64_t d = 0; d < shape.latent; ++d) values[i * width + d] *= i % 2 ? 1e-3f : 0.0f;
     }
     const std::vector<int32_t> sequence(count, static_cast<int32_t>(row / 2));

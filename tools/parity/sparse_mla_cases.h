@@ -10,9 +10,11 @@
 
 namespace strata {
 
+constexpr int64_t kSparseMlaKinds = 12;  // of id rows
+
 struct SparseMlaShape {
   DType dtype = DType::kFp8E4M3;
-  int64_t rows = 8;  // each kind of id row comes once per 8 rows
+  int64_t rows = kSparseMlaKinds;
   int64_t heads = 64;
   int64_t columns = 2048;
   int64_t latent = 512;
