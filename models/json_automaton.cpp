@@ -80,7 +80,7 @@ bool JsonAutomaton::StepBetween(const JsonState& from, uint8_t byte, JsonState& 
       return true;
     case Mode::kAfterValue:
       if (byte == ',') return Comma(from, to);
-      return byte == (from.frame->object ? '}' : ']') && Close(from, to);
+      return (from.frame->object ? byte == '}' : byte == ']') && Close(from, to);
     default:
       return false;
   }

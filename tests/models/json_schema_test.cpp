@@ -132,6 +132,17 @@ TEST(JsonSchema, BlanksAndDepthAreBounded) {
   for (int i = 0; i < kMaxJsonNesting; ++i) objects += "{\"\":";
   EXPECT_EQ(Reach(any, objects), objects.size());
   EXPECT_EQ(Reach(any, objects + "{"), objects.size());
+  // On the last level a name whose value would nest deeper is not begun.
+  for (
+      const char* schema :
+      {R"({"properties":{"a":{"$ref":"#"}}})",
+       R"({"type":"object","additionalProperties":{"anyOf":[{"$ref":"#"},{"type":"array"}]}})",
+       R"({"properties":{"b":{"$ref":"#"},"a":{"$ref":"#"}},"additionalProperties":{"$ref":"#"}})"}) {
+    std::string chain;
+    for (int i = 1; i < kMaxJsonNesting; ++i) chain += "{\"a\":";
+    EXPECT_EQ(Reach(Compile(schema), chain + "{\""), chain.size() + 1) << schema;
+    ExpectTexts(Compile(schema), {chain + "{}" + std::string(kMaxJsonNesting - 1, '}')}, {});
+  }
 }
 
 TEST(JsonSchema, PropertiesComeInOrderOnceAndComplete) {
