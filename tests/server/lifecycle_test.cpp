@@ -77,7 +77,7 @@ TEST(Queue, IsBoundedAndSaysWhenToComeBack) {
 TEST(Streaming, HeadersPingsAndProgressComeWhileAPromptIsRead) {
   RunningServer server({"--max-context", "16384", "--ping-seconds", "1", "--chunk", "64"});
   RawConnection busy(server.port());
-  Json body = ChatBody(LongText(1200), 3);
+  Json body = ChatBody(LongText(700), 3);
   body["stream"] = true;
   body["return_progress"] = true;
   const auto start = std::chrono::steady_clock::now();
@@ -92,7 +92,7 @@ TEST(Streaming, HeadersPingsAndProgressComeWhileAPromptIsRead) {
 
   // Without progress, silence is broken by comments.
   RawConnection other(server.port());
-  Json quiet = ChatBody(LongText(1200) + "again", 2);
+  Json quiet = ChatBody(LongText(700) + "again", 2);
   quiet["stream"] = true;
   quiet["cache_prompt"] = false;
   const auto asked = std::chrono::steady_clock::now();

@@ -98,8 +98,8 @@ class Load {
 TEST(MixedLoad, LeaksNothingAndChangesNoAnswer) {
   const char* length = std::getenv("STRATA_LOAD_SECONDS");
   const std::chrono::seconds time(length == nullptr ? 20 : std::atoi(length));
-  RunningServer server({"--max-context", "2048", "--parallel", "8", "--queue", "8",
-                        "--cache-tokens", "8192", "--log-level", "warn"});
+  RunningServer server(
+      {"--max-context", "2048", "--parallel", "8", "--queue", "8", "--cache-tokens", "8192"});
   Load load(server);
   int64_t early = 0;
   const auto run = [&](std::chrono::seconds part) {

@@ -41,6 +41,7 @@ class RunningServer {
     process_ = fork();
     if (process_ == 0) {
       dup2(log[1], STDERR_FILENO);
+      dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
       close(log[0]);
       close(log[1]);
       for (std::string& variable : environment) putenv(variable.data());
@@ -202,11 +203,12 @@ class RunningServer {
       int status;
       if (waitpid(process_, &status, WNOHANG) == process_) {
         process_ = -1;
-        reader_.join();
-        throw std::runtime_error("the server ended: " + log());
+        break;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+    if (process_ > 0) Signal(SIGKILL), Wait();
+    if (reader_.joinable()) reader_.join();
     throw std::runtime_error("the server did not get ready: " + log());
   }
 
