@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMaxCpuIndexHeads = 128;
 constexpr int64_t kMaxCpuIndexDim = 512;
 
-[[noreturn]] void NoCuda(const char* op) {
+[[noreturn, maybe_unused]] void NoCuda(const char* op) {
   Fail(ErrorCode::kDevice,
        fmt::format("{}: this build has no CUDA kernels; configure with STRATA_CUDA=ON", op));
 }

@@ -14,7 +14,7 @@ namespace strata {
 
 enum class DType : uint8_t { kF32, kBf16, kFp8E4M3, kInt8, kI32 };
 
-constexpr int64_t DTypeBytes(DType dtype) {
+STRATA_HD constexpr int64_t DTypeBytes(DType dtype) {
   switch (dtype) {
     case DType::kF32: return 4;
     case DType::kBf16: return 2;
