@@ -1,4 +1,4 @@
-// The lightning indexer's scan: every candidate key of a row's sequence is scored against the row's queries.
+// The lightning indexer's scan: scores every candidate key of a row's sequence against its queries.
 #pragma once
 
 #include "kernels/device.h"
@@ -8,17 +8,33 @@ namespace strata {
 
 constexpr int64_t kScanHistogramBins = 2048;  // the top 11 bits of OrderKey
 
-// scores(r, j) = sum_h weights(r, h) * max(0, sum_d query(r, h, d) * key(j, d)), fp32 accumulation, for j < lengths(r).
-// `weights` carries every scale of the query side; an fp8 key's own scale multiplies the sum. Entries at and behind
-// lengths(r) are not written. The keys of a sequence are read once for all rows of its group.
+// Implementations on CUDA. kMulti and kHalve give the same bits, whatever rows are grouped.
+enum class ScanVariant : uint8_t {
+  kAuto,   // the best that serves the op on its device
+  kMulti,  // a warp per key, a butterfly per (row, head): fp32 queries
+  kHalve,  // the same additions, many values at a time: fp32 queries
+  kMma,    // tensor cores, sm_80 and up: bf16 queries and keys
+  kSm90,   // tensor cores, sm_90a: bf16 queries and keys, or fp8 queries and keys
+};
+const char* ScanVariantName(ScanVariant variant);
+// What STRATA_SCORES_HALVE asks for: 0 is kMulti, 1 is kHalve, -1 (unset) kAuto.
+ScanVariant SwitchedScanVariant(int scores_halve);
+
+// scores(r, j) = sum_h weights(r, h) * max(0, sum_d query(r, h, d) * key(j, d)), fp32 accumulation,
+// for j < lengths(r). `weights` carries every scale of the query side; an fp8 key's own scale
+// multiplies the sum. Entries at and behind lengths(r) are not written. The keys of a sequence are
+// read once for all rows of its group.
 struct IndexScan {
-  AnyView<3> query;                 // [rows, heads, dim]; CPU: fp32. CUDA: what the chosen variant states
-  View<const float, 2> weights;     // [rows, heads]
+  // [rows, heads, dim]. CPU: fp32. CUDA: what the chosen variant states.
+  AnyView<3> query;
+  View<const float, 2> weights;  // [rows, heads]
   RowMap rows;
-  View<const int32_t, 1> lengths;   // [rows] visible candidates (keys, not cells), 0 is allowed
+  View<const int32_t, 1> lengths;  // [rows] visible candidates (keys, not cells), 0 is allowed
   KeyPages keys;
-  View<float, 2> scores;            // [rows, capacity]
-  View<uint32_t, 2> histogram = {}; // optional [rows, kScanHistogramBins]: counts of OrderKey(score) >> 21 are added
+  View<float, 2> scores;  // [rows, capacity]
+  // Optional [rows, kScanHistogramBins]: counts of OrderKey(score) >> 21 are added.
+  View<uint32_t, 2> histogram = {};
+  ScanVariant variant = ScanVariant::kAuto;  // CUDA only
 };
 void Run(const IndexScan& op, Stream stream);
 
