@@ -1,0 +1,451 @@
+// Exact selection with one CTA per row (any architecture), or with a cluster of CTAs per row that
+// exchange what they count through shared memory (sm_90a).
+//
+// Each CTA takes a contiguous piece of the row, so that ascending ids and "lowest index first" are
+// prefix sums:
+//
+// 1. Read the scores once, keep their order keys in shared memory when they fit. The threads form
+//    as many groups as there are places; the least of the groups' largest keys is a bound that at
+//    least as many scores reach as there are places. Each warp lists where in its part such keys
+//    are; a list that would overflow is not used, the keys are then visited.
+// 2. Count the listed keys into 2048 equal bins up to the largest, find the bin of the last place,
+//    narrow to it.
+// 3. When few keys share that bin, collect them and rank them pairwise; else narrow again, down to
+//    a single key value.
+// 4. Count winners per warp, and write them behind those of the warps and CTAs before.
+#include <algorithm>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/topk_row.cuh"
+#include "kernels/cuda/topk_variants.h"
+
+namespace strata::cuda {
+
+namespace {
+
+constexpr int kMaxCluster = 16;
+constexpr int kBoundary = 512;  // entries ranked by pairwise comparison
+constexpr int kMaxCachedKeys = 36864;
+constexpr int kListed = 512;  // keys a warp lists
+
+struct Launch {
+  TopkSelect op;
+  int cluster;
+  int cached_keys;  // order keys that fit the launch's shared memory
+  bool aligned;     // score rows start at multiples of 16 bytes
+};
+
+struct alignas(16) Shared {
+  uint32_t bins[kTopkBins];
+  uint32_t sums[kTopkBins];  // of a slice of all CTAs' bins; before that, the groups' largest keys
+  uint64_t boundary[kBoundary];  // this CTA's entries of the boundary bin
+  uint64_t merged[kBoundary];    // all CTAs'
+  uint16_t listed[kTopkWarps][kListed];
+  uint32_t warp_sums[kTopkWarps];
+  uint32_t found[3];
+  uint32_t boundary_count;
+  // One word from each CTA of the cluster.
+  uint32_t low[kMaxCluster], high[kMaxCluster], slice[kMaxCluster], entries[kMaxCluster],
+      above[kMaxCluster], equal[kMaxCluster];
+  uint64_t last;  // the word of the last place
+};
+
+// The CTAs that work on a row.
+template <bool kCluster>
+struct Team {
+  int rank, size;
+  __device__ __forceinline__ void Sync() const {
+#if STRATA_SM90A
+    if constexpr (kCluster) return ClusterSync();
+#endif
+    __syncthreads();
+  }
+  template <class T>
+  __device__ __forceinline__ T* At(T* shared, int rank_there) const {
+#if STRATA_SM90A
+    if constexpr (kCluster) return InCta(shared, rank_there);
+#endif
+    return shared;
+  }
+  // Begin() early, Begun() before the first At() or Tell(): shared memory of a CTA that has not
+  // begun must not be touched.
+  __device__ __forceinline__ void Begin() const {
+#if STRATA_SM90A
+    if constexpr (kCluster) ClusterArrive();
+#endif
+  }
+  __device__ __forceinline__ void Begun() const {
+#if STRATA_SM90A
+    if constexpr (kCluster) ClusterWait();
+#endif
+  }
+  // Writes `value` as this CTA's word into `words` of every CTA; visible behind Sync().
+  __device__ __forceinline__ void Tell(uint32_t* words, uint32_t value, int thread) const {
+    if (thread < size) At(words, thread)[rank] = value;
+  }
+};
+
+// A CTA's piece of a row. Warps take consecutive parts of it, 128 keys a step, so that order inside
+// the piece is the order of (warp, step, lane, element).
+struct Piece {
+  const float* scores;
+  uint32_t* keys;
+  int count;
+  bool cached, aligned;
+  int begin, end;   // of this warp
+  int listed = -1;  // keys of this warp that can win, -1: no list
+
+  __device__ __forceinline__ uint32_t LoadKey(int at) const {
+    return OrderKey(__float_as_uint(__ldcg(scores + at)));
+  }
+  __device__ __forceinline__ uint4 LoadKeys(int at) const {
+    const uint4 bits = __ldcg(reinterpret_cast<const uint4*>(scores + at));
+    return make_uint4(OrderKey(bits.x), OrderKey(bits.y), OrderKey(bits.z), OrderKey(bits.w));
+  }
+  // Lists this warp's keys of at least `low`, in order.
+  __device__ __forceinline__ void List(uint16_t* list, uint32_t low, int lane) {
+    int count_listed = 0;
+    const unsigned lanes_before = (1u << lane) - 1u;
+#pragma unroll 1
+    for (int step = begin; step < end; step += 128) {
+      const int at = step + lane * 4;
+      const uint4 key = *reinterpret_cast<const uint4*>(keys + at);
+      const bool in[4] = {at < count && key.x >= low, at + 1 < count && key.y >= low,
+                          at + 2 < count && key.z >= low, at + 3 < count && key.w >= low};
+      int place = count_listed;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const unsigned all = __ballot_sync(~0u, in[e]);
+        place += __popc(all & lanes_before);
+        count_listed += __popc(all);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (in[e] && place < kListed) list[place] = static_cast<uint16_t>(at + e);
+        place += in[e];
+      }
+    }
+    __syncwarp();
+    listed = count_listed <= kListed ? count_listed : -1;
+  }
+  // f(key, place in the piece, whether it is there) for all keys that can win, ascending in (call,
+  // lane); every lane of the warp is in every call.
+  template <class F>
+  __device__ __forceinline__ void Visit(const uint16_t* list, int lane, const F& f) const {
+    const int limit = listed >= 0 ? listed : end - begin;
+#pragma unroll 1
+    for (int i = lane; i - lane < limit; i += 32) {
+      const bool there = i < limit;
+      const int at = listed < 0 ? begin + i : there ? list[i] : 0;
+      uint32_t key = 0;
+      if (there) key = cached ? keys[at] : LoadKey(at);
+      f(key, at, there);
+    }
+  }
+};
+
+__device__ __forceinline__ void CountKey(uint32_t* bins, uint32_t bin, bool in, int lane) {
+  const unsigned any = __ballot_sync(~0u, in);
+  // Many keys of a warp in one bin (exact zeros, say) must not be added one by one.
+  if (__popc(any) > 8) {
+    const int leader = __ffs(any) - 1;
+    const uint32_t hot = __shfl_sync(~0u, bin, leader);
+    const unsigned same = __ballot_sync(~0u, in && bin == hot);
+    if (lane == leader) atomicAdd(&bins[hot], static_cast<uint32_t>(__popc(same)));
+    in = in && bin != hot;
+  }
+  if (in) atomicAdd(&bins[bin], 1u);
+}
+
+template <bool kCluster>
+__global__ void __launch_bounds__(kTopkThreads, 1)
+    SelectRowsKernel(const __grid_constant__ Launch launch) {
+#if STRATA_SM90A
+  WaitForLaunches();
+#else
+  if constexpr (kCluster) return;
+#endif
+  extern __shared__ uint4 dynamic[];  // Shared, then the keys
+  Shared& s = *reinterpret_cast<Shared*>(dynamic);
+  const TopkSelect& op = launch.op;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread & 31, warp = thread >> 5;
+  Team<kCluster> team{0, 1};
+  if constexpr (kCluster) {
+    team.size = launch.cluster;
+    team.rank = static_cast<int>(blockIdx.x) % launch.cluster;
+  }
+  const int64_t row = blockIdx.x / team.size;
+  const RowPlan plan = PlanRow(op, row);
+  FinishRow(op, row, plan, team.rank * kTopkThreads + thread, team.size * kTopkThreads);
+  if (plan.all() || plan.places <= 0) return;  // the whole cluster
+
+  team.Begin();
+  Piece piece;
+  const int share = (plan.candidates + team.size * 4 - 1) / (team.size * 4) * 4,
+            first = team.rank * share;
+  piece.scores = op.scores.row(row) + first;
+  piece.keys = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(dynamic) + sizeof(Shared));
+  piece.count = min(max(plan.candidates - first, 0), share);
+  const int part = (piece.count + 128 * kTopkWarps - 1) / (128 * kTopkWarps) * 128;
+  piece.cached = part * kTopkWarps <= launch.cached_keys;
+  piece.aligned = launch.aligned;
+  piece.begin = warp * part;
+  piece.end = min(piece.begin + part, piece.count);
+
+  // The bound. A thread's four columns give two group members, so that up to 2048 groups have one
+  // each.
+  const int groups = (plan.places + team.size - 1) / team.size;
+  s.sums[thread] = s.sums[thread + kTopkThreads] = 0;
+  uint32_t most[2] = {0, 0};
+  // Full steps of four 16-byte loads; what is left, and rows that are not aligned, key by key.
+  int step = piece.begin;
+#pragma unroll 1
+  for (; piece.aligned && step + 512 <= piece.end; step += 512) {
+    uint4 key[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) key[u] = piece.LoadKeys(step + u * 128 + lane * 4);
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+      if (piece.cached) *reinterpret_cast<uint4*>(piece.keys + step + u * 128 + lane * 4) = key[u];
+      most[0] = max(most[0], max(key[u].x, key[u].y));
+      most[1] = max(most[1], max(key[u].z, key[u].w));
+    }
+  }
+#pragma unroll 1
+  for (; piece.aligned && step + 128 <= piece.end; step += 128) {
+    const uint4 key = piece.LoadKeys(step + lane * 4);
+    if (piece.cached) *reinterpret_cast<uint4*>(piece.keys + step + lane * 4) = key;
+    most[0] = max(most[0], max(key.x, key.y));
+    most[1] = max(most[1], max(key.z, key.w));
+  }
+#pragma unroll 1
+  for (step += lane; step < piece.end; step += 32) {
+    const uint32_t key = piece.LoadKey(step);
+    if (piece.cached) piece.keys[step] = key;
+    if ((step & 32) == 0) {
+      most[0] = max(most[0], key);
+    } else {
+      most[1] = max(most[1], key);
+    }
+  }
+  const uint32_t top = WarpMax(max(most[0], most[1]));
+  if (lane == 0) s.warp_sums[warp] = top;
+  __syncthreads();
+  if (groups <= 2 * kTopkThreads) {
+    atomicMax(&s.sums[thread % groups], most[0]);
+    atomicMax(&s.sums[(thread + kTopkThreads) % groups], most[1]);
+  }
+  __syncthreads();
+  uint32_t least = ~0u;
+  if (groups <= 2 * kTopkThreads) {
+#pragma unroll 1
+    for (int g = thread; g < groups; g += kTopkThreads) least = min(least, s.sums[g]);
+  } else {
+    least = 0;
+  }
+  least = WarpMin(least);
+  const uint32_t cta_top = WarpMax(s.warp_sums[lane]);
+  __syncthreads();
+  if (lane == 0) s.warp_sums[warp] = least;
+  __syncthreads();
+  least = WarpMin(s.warp_sums[lane]);
+  team.Begun();
+  team.Tell(s.low, least, thread);
+  team.Tell(s.high, cta_top, thread);
+  team.Sync();
+  uint32_t low = WarpMin(s.low[lane % team.size]), high = WarpMax(s.high[lane % team.size]);
+  uint16_t* list = s.listed[warp];
+  if (piece.cached) piece.List(list, low, lane);
+
+  // Narrow [low, high] around the key of the last place; `need` of the keys inside win.
+  uint32_t need = static_cast<uint32_t>(plan.places), edge = 0, edge_need = 0;
+  const int slice_bits = __ffs(kTopkBins) - __ffs(team.size), slice = 1 << slice_bits;
+#pragma unroll 1
+  while (true) {
+    const uint32_t width = high - low;
+    const int shift = width >= kTopkBins ? 21 - __clz(width) : 0;
+    s.bins[thread] = s.bins[thread + kTopkThreads] = 0;
+    if (thread == 0) s.boundary_count = 0;
+    __syncthreads();
+    piece.Visit(list, lane, [&](uint32_t key, int, bool there) {
+      CountKey(s.bins, (key - low) >> shift, there && key - low <= width, lane);
+    });
+    const uint32_t* sums = s.bins;
+    int from = 0;
+    uint32_t above = 0;
+    if constexpr (kCluster) {
+      // A CTA adds up its slice of all CTAs' bins; all CTAs then look into the slice that holds the
+      // last place.
+      team.Sync();
+      if (thread < slice) s.sums[thread] = 0;
+      if (thread + kTopkThreads < slice) s.sums[thread + kTopkThreads] = 0;
+      __syncthreads();
+      uint32_t mine = 0;
+#pragma unroll 1
+      for (int i = thread; i < kTopkBins; i += kTopkThreads) {
+        const uint32_t value =
+            team.At(s.bins, i >> slice_bits)[team.rank * slice + (i & (slice - 1))];
+        if (value != 0) atomicAdd(&s.sums[i & (slice - 1)], value);
+        mine += value;
+      }
+      mine = WarpSum(mine);
+      if (lane == 0) s.warp_sums[warp] = mine;
+      __syncthreads();
+      team.Tell(s.slice, WarpSum(s.warp_sums[lane]), thread);
+      team.Sync();
+      from = team.size - 1;
+#pragma unroll 1
+      while (from > 0 && above + s.slice[from] < need) above += s.slice[from--];
+      sums = team.At(s.sums, from);
+    } else {
+      __syncthreads();
+    }
+    const int at = slice - 1 - 2 * thread;
+    const uint32_t counts[2] = {at > 0 ? sums[at] : 0u, at > 0 ? sums[at - 1] : 0u};
+    FindBin(counts, from * slice + at, need - above, s.warp_sums, s.found);
+    __syncthreads();
+    const uint32_t bin = s.found[0], count = s.found[2];
+    need -= above + s.found[1];
+    low += bin << shift;
+    high = min(high, low + ((1u << shift) - 1u));
+    if (count == need) {  // the bin wins whole (low is above 0: not every key wins)
+      edge = low - 1;
+      break;
+    }
+    if (shift == 0) {  // one key value, of which the lowest indices win
+      edge = low;
+      edge_need = need;
+      break;
+    }
+    if (count > static_cast<uint32_t>(kBoundary)) continue;
+    // Collect and rank. Words are distinct, so one of them is the last to win.
+    piece.Visit(list, lane, [&](uint32_t key, int at, bool there) {
+      if (there && key - low <= high - low) {
+        s.boundary[atomicAdd(&s.boundary_count, 1u)] =
+            uint64_t{key} << 32 | (0xffffffffu - static_cast<uint32_t>(first + at));
+      }
+    });
+    __syncthreads();
+    team.Tell(s.entries, s.boundary_count, thread);
+    team.Sync();
+    if (thread < static_cast<int>(count)) {
+      int cta = 0, at = thread;
+#pragma unroll 1
+      while (at >= static_cast<int>(s.entries[cta])) at -= static_cast<int>(s.entries[cta++]);
+      s.merged[thread] = team.At(s.boundary, cta)[at];
+    }
+    __syncthreads();
+    if (thread < static_cast<int>(count)) {
+      const uint64_t mine = s.merged[thread];
+      uint32_t better = 0;
+#pragma unroll 2
+      for (uint32_t i = 0; i < count; ++i) better += s.merged[i] > mine;
+      if (better == need - 1) s.last = mine;
+    }
+    __syncthreads();
+    edge = static_cast<uint32_t>(s.last >> 32);
+    if (warp == 0) {
+      uint32_t ties = 0;
+#pragma unroll 1
+      for (uint32_t i = lane; i < count; i += 32)
+        ties += s.merged[i] >> 32 == edge && s.merged[i] >= s.last;
+      ties = WarpSum(ties);
+      if (lane == 0) s.found[0] = ties;
+    }
+    __syncthreads();
+    edge_need = s.found[0];
+    break;
+  }
+
+  // Keys above the edge win, and of those at the edge the first edge_need of the row.
+  uint32_t above_edge = 0, at_edge = 0;
+  piece.Visit(list, lane, [&](uint32_t key, int, bool there) {
+    above_edge += there && key > edge;
+    at_edge += there && key == edge;
+  });
+  above_edge = WarpSum(above_edge);
+  at_edge = WarpSum(at_edge);
+  __syncthreads();
+  if (lane == 0) s.bins[warp] = above_edge, s.bins[kTopkWarps + warp] = at_edge;
+  __syncthreads();
+  const uint32_t warp_above = s.bins[lane], warp_equal = s.bins[kTopkWarps + lane];
+  team.Tell(s.above, WarpSum(warp_above), thread);
+  team.Tell(s.equal, WarpSum(warp_equal), thread);
+  team.Sync();
+  const bool cta_before = lane < team.rank, warp_before = lane < warp;
+  uint32_t taken = WarpSum((cta_before ? s.above[lane] : 0u) + (warp_before ? warp_above : 0u));
+  uint32_t ties = WarpSum((cta_before ? s.equal[lane] : 0u) + (warp_before ? warp_equal : 0u));
+  const unsigned lanes_before = (1u << lane) - 1u;
+  piece.Visit(list, lane, [&](uint32_t key, int at, bool there) {
+    const bool wins = there && key > edge, tie = there && key == edge;
+    const unsigned greater = __ballot_sync(~0u, wins), equal = __ballot_sync(~0u, tie);
+    const uint32_t tie_place = ties + __popc(equal & lanes_before);
+    if (wins || (tie && tie_place < edge_need)) {
+      const uint32_t place = taken + __popc(greater & lanes_before) + min(tie_place, edge_need);
+      WriteWinner(op, row, static_cast<int>(place), first + at);
+    }
+    taken += __popc(greater);
+    ties += __popc(equal);
+  });
+}
+
+}  // namespace
+
+int ChooseTopkCluster(int64_t rows, int64_t capacity, const DeviceLimits& limits) {
+  // A cluster of 16 needs most of a processing cluster of the chip to itself: many rows would wait
+  // for one another.
+  const int most = std::min(limits.max_cluster, rows <= 4 ? 16 : 8);
+  int cluster = 1;
+  // As many CTAs as the device holds at once, unless pieces get short; more when a piece would not
+  // fit shared memory.
+  while (cluster < most &&
+         ((rows * cluster * 2 <= limits.multiprocessors && capacity / cluster >= 4096) ||
+          capacity / cluster > kMaxCachedKeys)) {
+    cluster *= 2;
+  }
+  return cluster;
+}
+
+void RunTopkRows(const TopkSelect& op, int cluster, bool behind, const DeviceLimits& limits,
+                 cudaStream_t stream) {
+  const int64_t rows = op.ids.dim(0), capacity = op.scores.dim(1);
+  const auto kernel = cluster > 1 ? SelectRowsKernel<true> : SelectRowsKernel<false>;
+  constexpr int64_t kStep = 128 * kTopkWarps;
+  const int64_t piece = ((capacity + cluster - 1) / cluster + 4 + kStep - 1) / kStep * kStep;
+  const int64_t room =
+      (limits.shared_bytes - static_cast<int64_t>(sizeof(Shared)) - 1024) / 4 / kStep * kStep;
+  Launch launch{.op = op,
+                .cluster = cluster,
+                .cached_keys = static_cast<int>(piece <= room ? piece : 0),
+                .aligned = reinterpret_cast<uintptr_t>(op.scores.data) % 16 == 0 &&
+                           op.scores.stride[0] % 4 == 0};
+  const int bytes = static_cast<int>(sizeof(Shared)) + launch.cached_keys * 4;
+  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+            "TopkSelect: shared memory size");
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(rows * cluster));
+  config.blockDim = dim3(kTopkThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attributes[2];
+  if (cluster > 1) {
+    if (cluster > 8) {
+      CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                "TopkSelect: cluster of 16");
+    }
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
+    ++config.numAttrs;
+  }
+  if (behind) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+    ++config.numAttrs;
+  }
+  config.attrs = attributes;
+  CheckCuda(cudaLaunchKernelEx(&config, kernel, launch), "TopkSelect rows");
+}
+
+}  // namespace strata::cuda
