@@ -5,6 +5,9 @@
 
 namespace strata {
 
+int ParityIndexScan(bool small);
+int ParityTopk(bool small);
+int ParityScanSelect(bool small);
 int ParitySparseMla(bool small);
 int ParityCacheWrite(bool small);
 
