@@ -17,6 +17,10 @@ struct Command {
 };
 
 int RunCpu(int argc, const char* const* argv);
+// The CUDA build only.
+int RunIndexer(int argc, const char* const* argv);
+int RunSelect(int argc, const char* const* argv);
+int RunFused(int argc, const char* const* argv);
 
 // Rows of named cells. The text table is printed on Finish(), JSON lines as they come; both hold
 // the same values.

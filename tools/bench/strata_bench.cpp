@@ -15,6 +15,9 @@ namespace {
 constexpr Command kCommands[] = {
     {"cpu", "the indexer path on the CPU: scan, selection, sparse attention", RunCpu},
 #if defined(STRATA_HAVE_CUDA)
+    {"indexer", "the index scan on a GPU against reading the same keys", RunIndexer},
+    {"select", "the exact selection on a GPU against reading the scores", RunSelect},
+    {"fused", "scan and selection as one unit on a GPU", RunFused},
     {"sparse-mla", "sparse attention on a GPU against the gather of the same rows", RunSparseMla},
 #endif
 };
