@@ -31,8 +31,8 @@ export async function eventually(condition, seconds = 60) {
 }
 
 export class Browser {
-  requests = [];   // {url, method, headers, postData} of everything the page sent
-  problems = [];   // errors and warnings of the console, exceptions, failed requests
+  requests = []; // {url, method, headers, postData} of everything the page sent
+  problems = []; // errors and warnings of the console, exceptions, failed requests
   #waiting = new Map();
   #pretended = [];
   #lastId = 0;
@@ -42,12 +42,24 @@ export class Browser {
     const browser = new Browser();
     const profile = mkdtempSync(join(tmpdir(), "strata-page-"));
     process.once("exit", () => rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }));
-    const flags = ["--headless=new", "--remote-debugging-pipe", `--user-data-dir=${profile}`, "--disable-gpu",
-      "--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking", "--no-first-run"];
+    const flags = [
+      "--headless=new",
+      "--remote-debugging-pipe",
+      `--user-data-dir=${profile}`,
+      "--disable-gpu",
+      "--disable-dev-shm-usage",
+      "--disable-extensions",
+      "--disable-background-networking",
+      "--no-first-run",
+    ];
     // The sandbox cannot be set up by root.
     if (process.getuid() === 0) flags.push("--no-sandbox");
-    browser.process = spawn(executable, [...flags, "about:blank"], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+    browser.process = spawn(executable, [...flags, "about:blank"], {
+      stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
+    });
     browser.ended = new Promise((resolve) => browser.process.once("close", resolve));
+    // A browser that dies breaks its pipes; `ended` is what tells of it.
+    for (const pipe of browser.process.stdio.slice(3)) pipe.on("error", () => {});
     browser.process.stdio[4].setEncoding("utf8").on("data", (text) => browser.#read(text));
     browser.ended.then(() => browser.#waiting.forEach(({ reject }) => reject(new Error("the browser ended"))));
     const { targetInfos } = await browser.send("Target.getTargets");
@@ -108,11 +120,16 @@ export class Browser {
     const { status, body, type, postData } = found?.answer(request) ?? {};
     const send = status
       ? this.send("Fetch.fulfillRequest", {
-        requestId, responseCode: status, responseHeaders: [{ name: "Content-Type", value: type ?? "application/json" }],
-        body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)).toString("base64"),
-      })
-      : this.send("Fetch.continueRequest", { requestId, postData: postData && Buffer.from(postData).toString("base64") });
-    send.catch(() => {});  // the page has given the request up
+          requestId,
+          responseCode: status,
+          responseHeaders: [{ name: "Content-Type", value: type ?? "application/json" }],
+          body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)).toString("base64"),
+        })
+      : this.send("Fetch.continueRequest", {
+          requestId,
+          postData: postData && Buffer.from(postData).toString("base64"),
+        });
+    send.catch(() => {}); // the page has given the request up
   }
 
   // From now on these paths are answered in the server's place by {status, body, type}, or asked with another
@@ -129,7 +146,11 @@ export class Browser {
   }
 
   async evaluate(expression) {
-    const { result, exceptionDetails } = await this.send("Runtime.evaluate", { expression, returnByValue: true, awaitPromise: true });
+    const { result, exceptionDetails } = await this.send("Runtime.evaluate", {
+      expression,
+      returnByValue: true,
+      awaitPromise: true,
+    });
     if (exceptionDetails) throw new Error(`${expression}: ${exceptionDetails.exception?.description}`);
     return result.value;
   }

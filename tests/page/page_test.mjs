@@ -1,13 +1,14 @@
 // The built-in page as a user meets it: a real server, a real browser, real keys and clicks.
 import { spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { Browser, eventually, pause } from "./browser.mjs";
 
 const [chromium, binary, screenshot] = process.argv.slice(2);
 const kChat = "/v1/chat/completions";
 const kFact = "The access code for Silver Falcon is 4821.";
 const kQuestion = `${kFact} What is the access code for Silver Falcon?`;
-const kDeadline = 280;  // seconds; no process stays behind when a check hangs
+const kLongText = readFileSync(new URL("../../tools/examples/long.txt", import.meta.url), "utf8");
+const kDeadline = 280; // seconds; no process stays behind when a check hangs
 
 let failures = 0;
 function check(name, passed, detail = "") {
@@ -17,7 +18,9 @@ function check(name, passed, detail = "") {
 
 // ---- The server ----
 
-const server = spawn(binary, ["--serve", "--port", "0", "--max-context", "4096"], { stdio: ["ignore", "ignore", "pipe"] });
+const server = spawn(binary, ["--serve", "--port", "0", "--max-context", "4096"], {
+  stdio: ["ignore", "ignore", "pipe"],
+});
 const serverEnded = new Promise((resolve) => server.once("close", (code, signal) => resolve(code ?? signal)));
 let serverLog = "";
 server.stderr.setEncoding("utf8").on("data", (text) => (serverLog += text));
@@ -50,17 +53,19 @@ async function fill(selector, value) {
   await see(`${query("#settings")}.open = false`);
 }
 
-// Sends a text with the mouse and waits for the end of its answer.
+// Sends a text with the mouse, long ones pasted, and waits for the end of its answer.
 async function ask(words) {
   await page.click("#input");
-  await page.type(words);
+  if (words.length < 300) await page.type(words);
+  else await page.send("Input.insertText", { text: words });
   await page.click("#send");
   return eventually(idle);
 }
 
 // What is drawn: the size in pixels, the colour of the first selected one, the opacity of each, row by row. Read from a
 // copy: reading a canvas itself often makes the browser warn.
-const strip = () => see(`(() => {
+const strip = () =>
+  see(`(() => {
   const { width, height } = ${query("#canvas")};
   const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
   copy.drawImage(${query("#canvas")}, 0, 0);
@@ -77,15 +82,19 @@ function provoked(pattern) {
   return page.problems.length < before;
 }
 
-const events = (...data) => data.map((entry) => `data: ${typeof entry === "string" ? entry : JSON.stringify(entry)}\n\n`).join("");
+const events = (...data) =>
+  data.map((entry) => `data: ${typeof entry === "string" ? entry : JSON.stringify(entry)}\n\n`).join("");
 const delta = (fields) => ({ id: "chatcmpl-x", choices: [{ index: 0, delta: fields, finish_reason: null }] });
 const pretendAnswer = (...data) =>
   page.pretend({ path: kChat, answer: () => ({ status: 200, type: "text/event-stream", body: events(...data) }) });
 // The server's own answer, going on as long as it may.
-const makeLong = () => page.pretend({
-  path: kChat,
-  answer: ({ postData }) => ({ postData: JSON.stringify({ ...JSON.parse(postData), ignore_eos: true, max_tokens: 3500 }) }),
-});
+const makeLong = () =>
+  page.pretend({
+    path: kChat,
+    answer: ({ postData }) => ({
+      postData: JSON.stringify({ ...JSON.parse(postData), ignore_eos: true, max_tokens: 3500 }),
+    }),
+  });
 
 // ---- The checks ----
 
@@ -96,36 +105,53 @@ async function chatByMouse() {
   const status = await serverSays("/v1/status");
   check("the model is named", (await text("#model")).startsWith(status.model), await text("#model"));
   await fill("#temperature", "0");
+  await fill("#max_tokens", "40");
   check("an answer ends", await ask(kQuestion));
   check("the answer is right", (await lastAnswer()).includes("4821"), await lastAnswer());
   check("the question is shown", (await text("#log .user .text")) === kQuestion);
-  check("the rate and the usage are shown", /[\d.]+ tok\/s . answer \d+ tokens . prompt \d+/.test(await lastNote()), await lastNote());
-  check("the settings are sent", lastBody().temperature === 0 && lastBody().max_tokens === undefined);
+  check(
+    "the rate and the usage are shown",
+    /[\d.]+ tok\/s . answer \d+ tokens . prompt \d+/.test(await lastNote()),
+    await lastNote(),
+  );
+  check("the settings are sent", lastBody().temperature === 0 && lastBody().max_tokens === 40);
   await ask("And again?");
-  const roles = lastBody().messages.map(({ role }) => role).join(" ");
+  const roles = lastBody()
+    .messages.map(({ role }) => role)
+    .join(" ");
   check("the second turn brings the first", roles === "user assistant user", roles);
   check("both answers stay", (await see(`document.querySelectorAll("#log .answer .content").length`)) === 2);
 }
 
 async function selectionView() {
+  const asked = () => page.requests.filter(({ url }) => url.includes("/v1/selections"));
+  const before = asked().length;
   await page.click("#clear");
-  await ask(kQuestion);
-  check("the selection appears", await eventually(() => see(`!${query("#view")}.hidden`)), await text("#selection-note"));
-  const id = decodeURIComponent(page.requests.findLast(({ url }) => url.includes("/v1/selections")).url.split("id=")[1]);
+  // Longer than what a step selects, shorter than the strip is wide.
+  await ask(kLongText.slice(0, 900) + kQuestion);
+  check("the selection is asked for", await eventually(() => asked().length > before));
+  const id = asked().at(-1).url.split("id=")[1];
   const { pieces, layers } = await serverSays(`/v1/selections?id=${id}`);
   const steps = layers[0].steps;
-  const wanted = (of) => steps.flatMap((_, s) => pieces.map((_, p) => of.filter(({ steps }) => steps[s].ids.includes(p)).length));
+  const wanted = (of) =>
+    steps.flatMap((_, s) => pieces.map((_, p) => of.filter(({ steps }) => steps[s].ids.includes(p)).length));
   const shows = async (counts) => {
     const { width, height, opacity } = await strip();
-    return width === pieces.length && height === steps.length && counts.every((count, i) => opacity[i] > 0 === count > 0);
+    return (
+      width === pieces.length && height === steps.length && counts.every((count, i) => opacity[i] > 0 === count > 0)
+    );
   };
-  check("the strip shows what the server said of all layers", await shows(wanted(layers)));
+  check("steps leave tokens out", steps[0].ids.length < steps[0].position, steps[0].ids.length);
+  check("the strip shows what the server said of all layers", await eventually(() => shows(wanted(layers)), 5));
   check("there is a choice for each layer", (await see(`${query("#layer")}.options.length`)) === layers.length + 1);
   for (const [i, layer] of layers.entries()) {
     await see(`${query("#layer")}.focus()`);
     await page.key("ArrowDown");
-    check(`the strip shows layer ${layer.layer} alone`, await eventually(() => shows(wanted([layer])), 5),
-      `choice ${await see(`${query("#layer")}.selectedIndex`)} of ${i + 1}`);
+    check(
+      `the strip shows layer ${layer.layer} alone`,
+      await eventually(() => shows(wanted([layer])), 5),
+      `choice ${await see(`${query("#layer")}.selectedIndex`)} of ${i + 1}`,
+    );
   }
   const step = steps.length - 1;
   const chosen = layers.at(-1).steps[step].ids;
@@ -133,11 +159,19 @@ async function selectionView() {
   for (const position of [chosen[0], chosen.at(-1)]) {
     await page.moveMouse("#canvas", (position + 0.5) / pieces.length, (step + 0.5) / steps.length);
     const here = () => see(`${query("#words .here")}.textContent`);
-    check(`hovering shows the word at ${position}`, await eventually(async () => (await here()) === visible(position), 5), await here());
+    check(
+      `hovering shows the word at ${position}`,
+      await eventually(async () => (await here()) === visible(position), 5),
+      await here(),
+    );
     check("it is marked as selected", (await see(`${query("#words .here")}.tagName`)) === "MARK");
     const around = chosen.filter((id) => Math.abs(id - position) <= 10).length;
     check("so are the others around it", (await see(`document.querySelectorAll("#words mark").length`)) === around);
-    check("the step is named", (await text("#where")).includes(`step ${step + 1} of ${steps.length}`), await text("#where"));
+    check(
+      "the step is named",
+      (await text("#where")).includes(`step ${step + 1} of ${steps.length}`),
+      await text("#where"),
+    );
   }
 }
 
@@ -145,7 +179,10 @@ async function longText() {
   const pieces = Array.from({ length: 100_000 }, (_, i) => ` w${i}`);
   const ids = (layer, step) => Array.from({ length: 2048 }, (_, i) => i * 40 + ((layer + step) % 40));
   const layers = [0, 1].map((layer) => {
-    return { layer, steps: Array.from({ length: 64 }, (_, step) => ({ position: 99_935 + step, ids: ids(layer, step) })) };
+    return {
+      layer,
+      steps: Array.from({ length: 64 }, (_, step) => ({ position: 99_935 + step, ids: ids(layer, step) })),
+    };
   });
   const body = JSON.stringify({ id: "x", prompt_tokens: 99_936, pieces, kpool: 1, layers });
   await page.pretend({ path: "/v1/selections", answer: () => ({ status: 200, body }) });
@@ -155,7 +192,7 @@ async function longText() {
   const { width, opacity } = await strip();
   check("they are drawn in a column for each pixel", width === (await see(`${query("#canvas")}.clientWidth`)), width);
   // The selected ids end at 81,919.
-  const right = opacity.every((value, i) => (value > 0) === ((i % width) * 100_000 < 81_920 * width));
+  const right = opacity.every((value, i) => value > 0 === (i % width) * 100_000 < 81_920 * width);
   check("the columns are where the tokens are", right);
   const [draw, move] = await see(`(() => {
     const start = performance.now();
@@ -166,9 +203,13 @@ async function longText() {
   })()`);
   check(`drawing takes ${draw.toFixed(1)} ms, a move ${move.toFixed(2)} ms`, draw < 500 && move < 50);
   await page.moveMouse("#canvas", 0.5, 0.5);
-  check("hovering finds a selected word", await eventually(() => see(`${query("#words .here")}.tagName === "MARK"`), 5));
+  check(
+    "hovering finds a selected word",
+    await eventually(() => see(`${query("#words .here")}.tagName === "MARK"`), 5),
+  );
   await view(900, 800);
-  const resized = async () => (await strip()).width !== width && (await strip()).width === (await see(`${query("#canvas")}.clientWidth`));
+  const resized = async () =>
+    (await strip()).width !== width && (await strip()).width === (await see(`${query("#canvas")}.clientWidth`));
   check("it is drawn again when resized", await eventually(resized, 5));
   await view(1280, 800);
   await page.pretend();
@@ -187,7 +228,11 @@ async function stopping() {
     const rate = () => see(`Number(${query("#n-decode")}.textContent) > 0`);
     check("the monitor shows its rate", await eventually(rate, 10), await text("#numbers"));
     await act();
-    check(`${name} stops it`, (await eventually(idle, 5)) && /^stopped after [\d.]+ s$/.test(await lastNote()), await lastNote());
+    check(
+      `${name} stops it`,
+      (await eventually(idle, 5)) && /^stopped after [\d.]+ s$/.test(await lastNote()),
+      await lastNote(),
+    );
     check("the server ends it", await eventually(async () => (await serverSays("/v1/status")).running === 0, 5));
     check("its text stays", (await lastAnswer()).length > 20);
     check("one can type on", (await see("document.activeElement.id")) === "input");
@@ -195,15 +240,42 @@ async function stopping() {
   await page.pretend();
 }
 
-async function promptProgress() {
-  await see(`new MutationObserver(() => (window.notes ??= []).push(${query("#log")}.innerText))
-    .observe(${query("#log")}, { childList: true, subtree: true })`);
+async function endInSight() {
+  await view(1280, 420);
+  await makeLong();
   await page.click("#clear");
   await page.click("#input");
-  await page.send("Input.insertText", { text: "The quick brown fox jumps over the lazy dog. ".repeat(200) + kQuestion });
+  await page.type("Tell a long story.");
   await page.click("#send");
-  check("a long prompt is answered", await eventually(idle));
-  check("the reading of a prompt shows", await see(`notes.some((note) => /reading the prompt: [\\d,]+ of [\\d,]+ tokens/.test(note))`));
+  const place = () =>
+    see(`(({ scrollTop, scrollHeight, clientHeight }) => {
+    return { top: scrollTop, below: scrollHeight - scrollTop - clientHeight };
+  })(${query("#log")})`);
+  check("an answer grows out of sight", await eventually(async () => (await place()).top > 100));
+  check("its end stays in sight", await eventually(async () => (await place()).below < 60, 2), (await place()).below);
+  const at = await page.moveMouse("#log");
+  await page.send("Input.dispatchMouseEvent", { type: "mouseWheel", ...at, deltaX: 0, deltaY: -90 });
+  check("one can scroll up", await eventually(async () => (await place()).below > 60, 5));
+  const { top, below } = await place();
+  check("it grows on", await eventually(async () => (await place()).below > below + 20));
+  check("the place read stays in sight", (await place()).top <= top, `${(await place()).top} after ${top}`);
+  await page.key("Escape");
+  await eventually(idle);
+  await page.pretend();
+  await view(1280, 800);
+}
+
+async function promptProgress() {
+  // Every text that is ever put there, however short it stays.
+  await see(`notes = [], new MutationObserver((records) => {
+    for (const { addedNodes } of records) for (const node of addedNodes) notes.push(node.textContent);
+  }).observe(${query("#log")}, { childList: true, subtree: true })`);
+  await page.click("#clear");
+  check("a long prompt is answered", await ask(kLongText));
+  check(
+    "the reading of a prompt shows",
+    await see(`notes.some((note) => /reading the prompt: [\\d,]+ of [\\d,]+ tokens/.test(note))`),
+  );
 }
 
 async function darkAndNarrow() {
@@ -229,7 +301,10 @@ async function keyboardAlone() {
   await page.type("What is the access code for Silver Falcon?");
   check("Shift+Enter starts a line", (await see(`${query("#input")}.value`)) === kQuestion.replace(". W", ".\nW"));
   await page.key("Enter");
-  check("Enter sends", (await eventually(() => see(`!${query("#view")}.hidden`))) && (await lastAnswer()).includes("4821"));
+  check(
+    "Enter sends",
+    (await eventually(() => see(`!${query("#view")}.hidden`))) && (await lastAnswer()).includes("4821"),
+  );
   const visited = [];
   for (let i = 0; i < 12 && visited.at(-1) !== "strip"; ++i) {
     await page.key("Tab");
@@ -256,7 +331,11 @@ async function failuresShown() {
   await page.click("#clear");
   await fill("#temperature", "1000");
   await ask("Hello");
-  check("an error is shown in the server's words", (await text("#log .error")).includes("temperature"), await text("#log"));
+  check(
+    "an error is shown in the server's words",
+    (await text("#log .error")).includes("temperature"),
+    await text("#log"),
+  );
   check("it was a refused request", provoked(/status 400/));
   check("the message can be sent again", (await see(`${query("#input")}.value`)) === "Hello");
   await fill("#temperature", "0");
@@ -268,12 +347,20 @@ async function failuresShown() {
   check("broken tools are named", (await text("#log .error")).includes("tools"), await text("#log .error"));
   await see(`${query("#input")}.value = ${query("#tools")}.value = ""`);
 
-  await pretendAnswer(delta({ content: "Half" }));
+  const halfACall = { index: 0, id: "call_1", type: "function", function: { name: "weather", arguments: '{"ci' } };
+  await pretendAnswer(delta({ content: "Half" }), delta({ tool_calls: [halfACall] }));
   await ask("Cut");
   check("a cut connection is named", (await text("#log")).includes("The connection ended"), await text("#log"));
   await pretendAnswer({ error: { message: "<b>the server gave up</b>" } }, "[DONE]");
   await ask("Fail");
-  check("an error in the stream is shown", (await text("#log")).includes("<b>the server gave up</b>"), await text("#log"));
+  const [half, next] = lastBody().messages.slice(-2);
+  check("half an answer stays", half.content === "Half" && next.content === "Fail", JSON.stringify(half));
+  check("half a call does not", half.tool_calls.length === 0 && next.role === "user", JSON.stringify(half));
+  check(
+    "an error in the stream is shown",
+    (await text("#log")).includes("<b>the server gave up</b>"),
+    await text("#log"),
+  );
   await page.pretend();
 }
 
@@ -281,10 +368,16 @@ async function hostileText() {
   await see(`${query("#input")}.value = ""`);
   await page.click("#clear");
   const markup = `<img src="x" onerror="document.title='markup'"><b>bold</b>`;
-  await pretendAnswer(delta({ reasoning_content: "Let me " }), delta({ reasoning_content: "think." }), delta({ content: markup }),
+  await pretendAnswer(
+    delta({ reasoning_content: "Let me " }),
+    delta({ reasoning_content: "think." }),
+    delta({ content: markup }),
     delta({ tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "weather", arguments: "" } }] }),
     delta({ tool_calls: [{ index: 0, function: { arguments: '{"city": ' } }] }),
-    delta({ tool_calls: [{ index: 0, function: { arguments: '"<i>Oslo</i>"}' } }] }), "[DONE]");
+    delta({ tool_calls: [{ index: 0, function: { arguments: '"<i>Oslo</i>"}' } }] }),
+    { id: "chatcmpl-x", choices: [{ index: 0, delta: {}, finish_reason: "tool_calls" }] },
+    "[DONE]",
+  );
   await ask("What is the weather?");
   check("markup in an answer is text", (await lastAnswer()) === markup, await lastAnswer());
   check("no element comes of it", (await see(`document.querySelectorAll("#log :is(img, b, i)").length`)) === 0);
@@ -292,10 +385,17 @@ async function hostileText() {
   check("reasoning is folded", (await see(`${query("#log .reasoning")}.open`)) === false);
   await page.click("#log .reasoning summary");
   check("reasoning unfolds", (await text("#log .reasoning .text")) === "Let me think.", await text("#log .reasoning"));
-  check("the call is shown", (await text("#log .call0")).includes('{"city": "<i>Oslo</i>"}'), await text("#log .call0"));
+  check(
+    "the call is shown",
+    (await text("#log .call0")).includes('{"city": "<i>Oslo</i>"}'),
+    await text("#log .call0"),
+  );
   await ask("rain");
   const [, answer, result] = lastBody().messages;
-  check("the next message is the tool's result", result.role === "tool" && result.tool_call_id === "call_1" && result.content === "rain");
+  check(
+    "the next message is the tool's result",
+    result.role === "tool" && result.tool_call_id === "call_1" && result.content === "rain",
+  );
   check("the call goes back with it", answer.tool_calls[0].function.arguments === '{"city": "<i>Oslo</i>"}');
   await page.pretend();
 }
@@ -305,24 +405,45 @@ async function keyAndStates() {
   await page.click("#clear");
   await ask(kQuestion);
   check("the key is sent", chatRequests().at(-1).headers.Authorization === "Bearer secret");
-  check("the key stays in the session", await see(`sessionStorage.strata.includes("secret") && localStorage.length === 0`));
+  check(
+    "the key stays in the session",
+    await see(`sessionStorage.strata?.includes("secret") && localStorage.length === 0`),
+  );
 
   const wake = () => see(`document.dispatchEvent(new Event("visibilitychange"))`);
   await page.pretend({ path: "/health", answer: () => ({ status: 503, body: { status: "loading", percent: 42 } }) });
   await wake();
-  check("loading is shown in percent", await eventually(async () => (await text("#state")) === "loading 42 %", 5), await text("#state"));
-  await page.pretend({ path: "/v1/status", answer: () => ({ status: 401, body: { error: { message: "the API key is wrong" } } }) });
-  check("a missing key is named", await eventually(async () => (await text("#state")).includes("API key"), 5), await text("#state"));
+  check(
+    "loading is shown in percent",
+    await eventually(async () => (await text("#state")) === "loading 42 %", 5),
+    await text("#state"),
+  );
+  await page.pretend({
+    path: "/v1/status",
+    answer: () => ({ status: 401, body: { error: { message: "the API key is wrong" } } }),
+  });
+  check(
+    "a missing key is named",
+    await eventually(async () => (await text("#state")).includes("API key"), 5),
+    await text("#state"),
+  );
   await page.pretend({ path: "/v1/selections", answer: () => ({ status: 404, body: { error: { message: "gone" } } }) });
   await page.click("#log .link");
-  check("a forgotten selection is named", await eventually(async () => (await text("#selection-note")).includes("no longer"), 5));
+  check(
+    "a forgotten selection is named",
+    await eventually(async () => (await text("#selection-note")).includes("no longer"), 5),
+  );
   check("these were refused requests", provoked(/status (503|401|404)/));
   await page.pretend();
 
   const polls = () => page.requests.filter(({ url }) => url.endsWith("/v1/status")).length;
   await wake();
   check("the monitor goes on", await eventually(async () => (await text("#state")) === "ready", 5));
-  check("it shows the stages", /scan \d+ %/.test(await text("#meters")) && /free \d/.test(await text("#meters")), await text("#meters"));
+  check(
+    "it shows the stages",
+    /scan \d+ %/.test(await text("#meters")) && /free \d/.test(await text("#meters")),
+    await text("#meters"),
+  );
   await see(`Object.defineProperty(document, "hidden", { value: true, configurable: true })`);
   await wake();
   await pause(300);
@@ -336,13 +457,19 @@ async function keyAndStates() {
 
 async function takePicture() {
   await page.open(address + "/");
-  await eventually(() => see("document.activeElement.id === 'input'"), 5);
-  await ask(`${kFact} The harbour is closed on Sunday. What is the access code for Silver Falcon?`);
-  await ask("On which day is the harbour closed?");
-  await eventually(() => see(`${query("#strip")}.ariaValueMax > 0`));
-  const { height } = await strip();
-  await page.moveMouse("#canvas", 0.25, 0.5 / height);
-  await pause(1500);  // the next poll shows the rates of these answers
+  await see(`${query("#system")}.value = ${JSON.stringify(kLongText)}`);
+  await ask("What is the access code for Silver Falcon?");
+  await eventually(() => see(`!${query("#view")}.hidden`));
+  // The step that gives the code's first token, where it looks at the code.
+  const [x, y] = await see(`(() => {
+    const { pieces, steps } = shown;
+    let position = 0;
+    for (let before = pieces.join("").indexOf("48213"); before > 0; ++position) before -= pieces[position].length;
+    const step = steps.findIndex((step) => pieces[step.position + 1] === pieces[position]);
+    return [(position + 0.5) / pieces.length, (step + 0.5) / steps.length];
+  })()`);
+  await page.moveMouse("#canvas", x, y);
+  await eventually(() => see(`Number(${query("#n-decode")}.textContent) > 0`), 5);
   writeFileSync(screenshot, await page.screenshot());
   console.log(`picture: ${screenshot}`);
 }
@@ -353,10 +480,11 @@ const view = (width, height) =>
 // ---- From start to end ----
 
 let page;
-function abandon(reason) {
+async function abandon(reason) {
   console.log(`FAIL ${reason}`);
   server.kill("SIGKILL");
   page?.process.kill("SIGKILL");
+  await Promise.race([Promise.all([serverEnded, page?.ended]), pause(5000)]);
   process.exit(1);
 }
 setTimeout(() => abandon(`the checks took longer than ${kDeadline} s`), kDeadline * 1000).unref();
@@ -367,8 +495,19 @@ try {
   address = await serverAddress();
   page = await Browser.start(chromium);
   await view(1280, 800);
-  for (const part of [chatByMouse, selectionView, longText, stopping, promptProgress, darkAndNarrow, keyboardAlone,
-    failuresShown, hostileText, keyAndStates]) {
+  for (const part of [
+    chatByMouse,
+    selectionView,
+    longText,
+    stopping,
+    endInSight,
+    promptProgress,
+    darkAndNarrow,
+    keyboardAlone,
+    failuresShown,
+    hostileText,
+    keyAndStates,
+  ]) {
     console.log(`-- ${part.name}`);
     await part();
   }
@@ -378,7 +517,7 @@ try {
   server.kill("SIGTERM");
   check("the server ends well", (await serverEnded) === 0, serverLog);
 } catch (error) {
-  abandon(error.stack);
+  await abandon(error.stack);
 }
 console.log(failures === 0 ? "all checks passed" : `${failures} checks failed`);
 process.exit(failures === 0 ? 0 : 1);
