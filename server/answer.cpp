@@ -126,17 +126,24 @@ void Answers::Read(int64_t index, const TokenEvent& event, AnswerPiece& piece) {
 
 std::vector<AnswerPiece> Answers::Next(std::chrono::milliseconds wait) {
   std::vector<AnswerPiece> pieces;
-  // With several choices, each is asked for a short time in turn.
-  const auto share = open_ > 1 ? std::min(wait, std::chrono::milliseconds(5)) : wait;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    if (!choices_[i].open) continue;
-    AnswerPiece piece;
-    piece.choice = static_cast<int64_t>(i);
-    for (const TokenEvent& event : choices_[i].stream->Take(share)) {
-      if (choices_[i].open) Read(piece.choice, event, piece);
+  // What is there already; else the first open choice is waited for, and a short time when others
+  // may be earlier.
+  for (const auto pause : {std::chrono::milliseconds(0),
+                           open_ > 1 ? std::min(wait, std::chrono::milliseconds(5)) : wait}) {
+    bool waited = false;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      if (!choices_[i].open) continue;
+      AnswerPiece piece;
+      piece.choice = static_cast<int64_t>(i);
+      const auto share = waited ? std::chrono::milliseconds(0) : pause;
+      waited = true;
+      for (const TokenEvent& event : choices_[i].stream->Take(share)) {
+        if (choices_[i].open) Read(piece.choice, event, piece);
+      }
+      if (!piece.tokens.empty() || !piece.text.empty() || piece.finish)
+        pieces.push_back(std::move(piece));
     }
-    if (!piece.tokens.empty() || !piece.text.empty() || piece.finish)
-      pieces.push_back(std::move(piece));
+    if (!pieces.empty()) break;
   }
   return pieces;
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -57,10 +58,15 @@ class Connection : public httplib::Stream {
   Connection(int fd, const HttpLimits& limits) : fd_(fd), limits_(limits) {}
 
   void StartRequest() {
+    deadline_ = Clock::now() + std::chrono::seconds(limits_.read_seconds);
+    in_headers_ = true;
     budget_ = limits_.header_bytes;
     over_budget_ = close_after_ = false;
   }
-  void AllowBody(size_t bytes) { budget_ = bytes; }
+  void AllowBody(size_t bytes) {
+    budget_ = bytes;
+    in_headers_ = false;
+  }
   bool over_budget() const { return over_budget_; }
   bool close_after() const { return close_after_; }
   void CloseAfter() { close_after_ = true; }
@@ -80,7 +86,7 @@ class Connection : public httplib::Stream {
 
   ssize_t read(char* to, size_t size) override {
     if (begin_ == end_) {
-      if (!Ready(fd_, POLLIN, limits_.read_seconds * 1000)) return -1;
+      if (!Ready(fd_, POLLIN, PatienceMs())) return -1;
       const ssize_t got = recv(fd_, buffer_, sizeof buffer_, 0);
       if (got <= 0) return got;
       begin_ = 0;
@@ -121,6 +127,16 @@ class Connection : public httplib::Stream {
   socket_t socket() const override { return fd_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // Headers that trickle in must not hold a thread for ever.
+  int PatienceMs() const {
+    if (!in_headers_) return limits_.read_seconds * 1000;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    return static_cast<int>(std::max<int64_t>(0, left.count()));
+  }
+
   template <class Getter>
   void Name(Getter getter, std::string& ip, int& port) const {
     sockaddr_storage address{};
@@ -140,6 +156,8 @@ class Connection : public httplib::Stream {
   char buffer_[16384];
   size_t begin_ = 0, end_ = 0;
   size_t budget_ = 0;
+  Clock::time_point deadline_;
+  bool in_headers_ = true;
   bool over_budget_ = false;
   bool close_after_ = false;
 };

@@ -45,7 +45,7 @@ struct HttpLimits {
   size_t header_bytes = 64u << 10;  // request line and headers together
   int connections = 512;            // served at the same time, one thread each; more get a 503
   int keep_alive_seconds = 5;
-  int read_seconds = 30;   // for the next bytes of a request
+  int read_seconds = 30;   // for all headers of a request, and for the next bytes of its body
   int write_seconds = 30;  // for a client to take the next bytes
 };
 
