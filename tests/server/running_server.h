@@ -78,7 +78,7 @@ class RunningServer {
 
   httplib::Client Client() const {
     httplib::Client client("127.0.0.1", port_);
-    client.set_read_timeout(120, 0);
+    client.set_read_timeout(1200, 0);
     return client;
   }
   struct Reply {
