@@ -182,7 +182,7 @@ TEST(ApiKey, IsAskedForEverywhereButHealthAndThePage) {
   EXPECT_EQ(preflight->status, 204);
   EXPECT_EQ(preflight->get_header_value("Access-Control-Allow-Origin"), "http://app.example");
   EXPECT_EQ(server.log().find("secret"), std::string::npos);
-  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_EQ(server.Stop(), 0) << server.log();
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(Disconnect, FreesTheSequenceWhereverItStands) {
   EXPECT_EQ(pages["free"].get<int>() + pages["reusable"].get<int>(), pages["total"].get<int>());
   EXPECT_EQ(server.Post(kChat, ChatBody("What is a tree?")).status, 200);
   EXPECT_NE(server.Get("/metrics").body.find("finish_reason=\"cancelled\"} 15"), std::string::npos);
-  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_EQ(server.Stop(), 0) << server.log();
 }
 
 TEST(Queue, IsBoundedAndSaysWhenToComeBack) {
@@ -149,7 +149,7 @@ TEST(Shutdown, ASecondSignalEndsAtOnceAndTheTimeLimitEndsAnswersWithAnError) {
   server.Signal(SIGINT);
   const std::string rest = running.Read("[DONE]");
   EXPECT_NE(rest.find("shutting down"), std::string::npos) << rest;
-  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_EQ(server.Wait(), 0) << server.log();
 }
 
 TEST(Start, APortInUseIsOneClearLine) {
