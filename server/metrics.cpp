@@ -53,12 +53,6 @@ void Metrics::HttpAnswered(int status) {
   ++http_[status];
 }
 
-int64_t Metrics::http_answers(int status) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = http_.find(status);
-  return found == http_.end() ? 0 : found->second;
-}
-
 double Metrics::recent_request_seconds() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return recent_seconds_;

@@ -25,7 +25,6 @@ class Metrics {
   // "stop", "length", "tool_calls", "cancelled", "error"
   void RequestEnded(const std::string& finish_reason, const RequestTimes& times);
   void HttpAnswered(int status);
-  int64_t http_answers(int status) const;
   // Mean seconds of recent whole requests; 0 before the first.
   double recent_request_seconds() const;
 

@@ -56,7 +56,12 @@ std::string ReadApiKey(const ServingOptions& serving) {
     const char* key = std::getenv("STRATA_API_KEY");
     return key == nullptr ? "" : key;
   }
-  std::string key = ReadTextFile(serving.api_key_file, 4096);
+  std::string key;
+  try {
+    key = ReadTextFile(serving.api_key_file, 4096);
+  } catch (const Error& error) {
+    Fail(ErrorCode::kUsage, fmt::format("--api-key-file: {}", error.what()));
+  }
   while (!key.empty() && std::isspace(static_cast<unsigned char>(key.back())) != 0) key.pop_back();
   if (key.empty())
     Fail(ErrorCode::kUsage, fmt::format("--api-key-file {} is empty", serving.api_key_file));

@@ -281,6 +281,24 @@ TEST_F(EngineTest, CancelledRequestsFreeTheirPagesBeforeTheNextStep) {
   EXPECT_EQ(third.tokens, Alone(MakeRequest(Prompt(50, 1), 100)).tokens);
 }
 
+TEST_F(EngineTest, AFailureOfTheStepEndsEveryRequestAndKeepsNothingOfIt) {
+  Engine engine(*loaded_->model, *loaded_->backend, Options(512, 1));
+  Outcome running, waiting;
+  Submit(engine, MakeRequest(Prompt(30), 20), running);
+  Submit(engine, MakeRequest(Prompt(30, 1), 20), waiting);
+  for (int i = 0; i < 3; ++i) engine.Step();
+  engine.FailAll("the device is gone");
+  for (const Outcome& outcome : {running, waiting}) {
+    EXPECT_EQ(outcome.reason, FinishReason::kError);
+    EXPECT_EQ(outcome.error, "the device is gone");
+  }
+  EXPECT_FALSE(engine.Step());
+  EXPECT_EQ(engine.runner().pages().free_pages() + engine.prefixes().cached_pages(),
+            engine.runner().pages().pages());
+  EXPECT_EQ(RunOne(engine, MakeRequest(Prompt(30), 5)).tokens,
+            Alone(MakeRequest(Prompt(30), 5)).tokens);
+}
+
 TEST_F(EngineTest, PromptsAtTheContextLimitAreAnsweredOrRefusedWithBothNumbers) {
   Engine engine(*loaded_->model, *loaded_->backend, Options(128));
   EXPECT_EQ(RunOne(engine, MakeRequest(Prompt(127), 0)).tokens.size(), 1u);
