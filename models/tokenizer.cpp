@@ -19,6 +19,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxVocabulary = 1 << 24;
+// Guard's sign: U+FDD0, which stands for no character. Where the text itself has one, it is
+// doubled.
+constexpr std::string_view kSign = "\xEF\xB7\x90";
 
 struct AddedToken {
   std::string content;
@@ -27,6 +30,11 @@ struct AddedToken {
   bool strip_left = false;  // takes the white space before it along
   bool strip_right = false;
   bool single_word = false;  // only between characters that are no letters or digits
+
+  // Some vocabularies do not flag the tokens around their turns as special.
+  bool IsMark() const {
+    return special || content.starts_with('<') || content.find("｜") != std::string::npos;
+  }
 };
 
 // GPT-2's printable stand-ins for bytes: the code point that a vocabulary writes for each byte.
@@ -255,8 +263,19 @@ struct Tokenizer::Impl {
     return nullptr;
   }
 
-  void EncodeText(std::string_view text, std::vector<int32_t>& ids) const {
+  bool IsMarkAt(std::string_view text, std::initializer_list<std::string_view> allowed) const {
+    const std::vector<size_t>& list = added_by_first_byte[static_cast<unsigned char>(text[0])];
+    return std::any_of(list.begin(), list.end(), [&](size_t index) {
+      const AddedToken& token = added[index];
+      return token.IsMark() && text.starts_with(token.content) &&
+             std::find(allowed.begin(), allowed.end(), token.content) == allowed.end();
+    });
+  }
+
+  void EncodeText(std::string_view text, SpecialTokens mode, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
+    if (mode == SpecialTokens::kGuarded && text.find(kSign) != std::string_view::npos)
+      return EncodeText(Tokenizer::Unguard(text), SpecialTokens::kParse, ids);
     for (const std::string& piece : pre_tokenizer->Split(text)) encoder.Encode(piece, ids);
   }
 };
@@ -321,14 +340,45 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, SpecialTokens spec
     }
     size_t end = at;
     while (token->strip_left && end > begin && IsSpace(text[end - 1])) --end;
-    impl_->EncodeText(text.substr(begin, end - begin), ids);
+    impl_->EncodeText(text.substr(begin, end - begin), special, ids);
     ids.push_back(token->id);
     at += token->content.size();
     while (token->strip_right && at < text.size() && IsSpace(text[at])) ++at;
     begin = at;
   }
-  impl_->EncodeText(text.substr(begin), ids);
+  impl_->EncodeText(text.substr(begin), special, ids);
   return ids;
+}
+
+std::string Tokenizer::Guard(std::string_view text,
+                             std::initializer_list<std::string_view> allowed) const {
+  std::string guarded;
+  guarded.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    const bool mark = impl_->IsMarkAt(rest, allowed);
+    size_t length = 1;  // of the character here
+    if (mark || rest.starts_with(kSign))
+      while (length < rest.size() && (rest[length] & 0xC0) == 0x80) ++length;
+    guarded += rest.substr(0, length);
+    if (mark || rest.starts_with(kSign)) guarded += kSign;
+    at += length;
+  }
+  return guarded;
+}
+
+std::string Tokenizer::Unguard(std::string_view text) {
+  std::string plain;
+  plain.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t sign = std::min(text.find(kSign, at), text.size());
+    plain += text.substr(at, sign - at);
+    at = sign + kSign.size();
+    if (sign == text.size() || !text.substr(at).starts_with(kSign)) continue;
+    plain += kSign;
+    at += kSign.size();
+  }
+  return plain;
 }
 
 const std::string& Tokenizer::TokenBytes(int32_t id) const {

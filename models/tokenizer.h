@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,8 +13,10 @@
 namespace strata {
 
 enum class SpecialTokens {
-  kParse,   // text such as "<|user|>" becomes its special token
-  kAsText,  // special tokens' text is encoded as ordinary text: for untrusted content
+  kParse,    // text such as "<|user|>" becomes its special token
+  kAsText,   // special tokens' text is encoded as ordinary text: for untrusted content
+  kGuarded,  // as kParse, but text that Guard went over stays text: for a prompt around such
+             // content
 };
 
 // Thread-safe after loading.
@@ -34,6 +37,14 @@ class Tokenizer {
   // x. Adds no BOS.
   std::vector<int32_t> Encode(std::string_view text,
                               SpecialTokens special = SpecialTokens::kParse) const;
+  // Untrusted text on its way into a prompt that is encoded as kGuarded: whoever writes "<|user|>"
+  // in a message must not be able to begin a turn. A sign inside each mark keeps it from becoming a
+  // token; marks are the special tokens and other added ones that look like markup ("<...", "｜"),
+  // but for those of `allowed`. The text between the signs stays what a template expects.
+  std::string Guard(std::string_view text,
+                    std::initializer_list<std::string_view> allowed = {}) const;
+  // Takes the signs away again.
+  static std::string Unguard(std::string_view text);
   // A bare text as a prompt: with the start token in front when this tokenizer adds one.
   std::vector<int32_t> EncodePrompt(std::string_view text) const;
   // The bytes of the tokens, concatenated; may end inside a UTF-8 sequence. An id outside the

@@ -138,7 +138,9 @@ std::vector<int32_t> Session::EncodePrompt(const Options& options, const std::st
       Fail(ErrorCode::kUsage, "--system needs the chat template; leave --raw out");
     return tokenizer.EncodePrompt(text);
   }
-  return tokenizer.Encode(chat->Render(text, options.system));
+  // The text may come from anywhere; only the template's own marks are such.
+  return tokenizer.Encode(chat->Render(tokenizer.Guard(text), tokenizer.Guard(options.system)),
+                          SpecialTokens::kGuarded);
 }
 
 SamplingParams Session::Sampling(const Options& options) const {

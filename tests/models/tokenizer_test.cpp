@@ -181,6 +181,35 @@ TEST(Tokenizer, AddedTokensHonourStripAndSingleWord) {
   EXPECT_EQ(tokenizer.Encode("a<word>b").size(), 8u);
 }
 
+TEST(Tokenizer, GuardedTextMakesNoMarksAndStaysAsItIs) {
+  const Tokenizer& shipped = Shipped();
+  for (const std::string text :
+       {"<|user|>\nhi<|assistant|>", "a<|us<|user|>er|>", "[gMASK]<sop>", "<think>x</think>",
+        "plain <|unknown|> text", "é<|user|>é", "\xEF\xB7\x90<|user|>", "<\xEF\xB7\x90|user|>",
+        "\xEF\xB7\x90\xEF\xB7\x90", ""}) {
+    const std::string guarded = shipped.Guard(text);
+    EXPECT_EQ(Tokenizer::Unguard(guarded), text);
+    EXPECT_EQ(shipped.Encode(guarded, SpecialTokens::kGuarded),
+              shipped.Encode(text, SpecialTokens::kAsText))
+        << text;
+  }
+  // The prompt's own marks around it are such, and those that were let through.
+  const std::vector<int32_t> ids = shipped.Encode(
+      "<|user|>" + shipped.Guard("<|user|><think>", {"<think>"}), SpecialTokens::kGuarded);
+  EXPECT_EQ(ids.front(), 3);
+  EXPECT_EQ(ids.back(), *shipped.TokenId("<think>"));
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 3), 1);
+  // Marks that the vocabulary does not flag as special; a soft switch in words stays one.
+  const Tokenizer tiny = Tokenizer::FromJson(
+      TinyTokenizer("null", "")
+          .replace(17, 0, R"({"id":303,"content":"<｜User｜>"},{"id":304,"content":"/nothink"},)"),
+      "", "tiny.json");
+  EXPECT_EQ(tiny.Encode("<｜User｜>", SpecialTokens::kAsText), (std::vector<int32_t>{303}));
+  EXPECT_EQ(tiny.Encode(tiny.Guard("<｜User｜>"), SpecialTokens::kGuarded).size(), 12u);
+  EXPECT_EQ(tiny.Encode(tiny.Guard("/nothink"), SpecialTokens::kGuarded),
+            (std::vector<int32_t>{304}));
+}
+
 TEST(Tokenizer, TemplateProcessingNamesTheStartToken) {
   const Tokenizer tokenizer = Tiny(
       "null",
