@@ -177,7 +177,8 @@ std::string ChatTemplate::Render(const ordered_json& messages, const ordered_jso
   if (HasToolCalls(messages)) changed = WithArgumentObjects(messages);
   const ordered_json& turns = changed.is_null() ? messages : changed;
   if (impl_->program == nullptr)
-    return EncodeDeepseekV32(turns, tools, Thinking(options), options.add_generation_prompt);
+    return EncodeDeepseekV32(turns, tools, options.response_schema, Thinking(options),
+                             options.add_generation_prompt);
   try {
     jinja::Dict variables = impl_->variables;
     jinja::SetEntry(variables, "messages", jinja::Value::FromJson(turns));

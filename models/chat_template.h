@@ -26,6 +26,9 @@ struct RenderOptions {
   // or null. They win over enable_thinking, and over SetVariable; a name that Render itself sets is
   // refused. The built-in encoding reads `thinking` or `enable_thinking` and ignores the others.
   nlohmann::ordered_json variables = nullptr;
+  // The JSON schema that the answer is held to, or null. The built-in encoding has a place for it;
+  // Jinja templates know no such thing.
+  nlohmann::ordered_json response_schema = nullptr;
 };
 
 // Whether a prompt ends in an open <think>, white space aside: the answer starts as reasoning. What

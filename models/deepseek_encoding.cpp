@@ -62,6 +62,9 @@ Here are the functions available in JSONSchema format:
 </functions>
 )";
 
+constexpr const char* kResponseFormat =
+    "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
+
 [[noreturn]] void Refuse(size_t message, const std::string& why) {
   Fail(ErrorCode::kUsage, fmt::format("message {} {}", message, why));
 }
@@ -85,19 +88,20 @@ class Encoder {
     }
   }
 
-  std::string Encode(const ordered_json& tools) {
-    std::string tools_text = Tools(tools);
+  std::string Encode(const ordered_json& tools, const ordered_json& response_schema) {
+    std::string head = Tools(tools);
+    if (!response_schema.is_null()) head += kResponseFormat + Json(response_schema);
     text_ = kBegin;
     for (size_t i = 0; i < messages_.size();) {
       const std::string role = Role(i);
-      if (i == 0 && role != "system" && role != "developer") text_ += std::exchange(tools_text, "");
+      if (i == 0 && role != "system" && role != "developer") text_ += std::exchange(head, "");
       if (role == "system") {
-        text_ += Content(i) + std::exchange(tools_text, "");
+        text_ += Content(i) + std::exchange(head, "");
       } else if (role == "user") {
         text_ += kUser + Content(i);
         if (Continues(i)) text_ += kAssistant + Thought(Index(i) == last_user_);
       } else if (role == "developer") {
-        text_ += kUser + std::exchange(tools_text, "");
+        text_ += kUser + std::exchange(head, "");
         text_ += "\n\n# The user's message is: " + Content(i);
         if (Continues(i)) text_ += kAssistant + Thought(Index(i) == last_user_);
       } else if (role == "assistant") {
@@ -251,8 +255,9 @@ class Encoder {
 }  // namespace
 
 std::string EncodeDeepseekV32(const ordered_json& messages, const ordered_json& tools,
-                              bool thinking, bool add_generation_prompt) {
-  return Encoder(messages, thinking, add_generation_prompt).Encode(tools);
+                              const ordered_json& response_schema, bool thinking,
+                              bool add_generation_prompt) {
+  return Encoder(messages, thinking, add_generation_prompt).Encode(tools, response_schema);
 }
 
 }  // namespace strata

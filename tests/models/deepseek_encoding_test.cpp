@@ -115,6 +115,25 @@ TEST(DeepseekEncoding, ToolsStandInTheFirstTurn) {
             begin + "<｜User｜>a<｜Assistant｜></think>");
 }
 
+TEST(DeepseekEncoding, TheSchemaOfTheAnswerStandsBehindTheTools) {
+  const std::string begin = "<｜begin▁of▁sentence｜>";
+  const std::string told =
+      "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
+      "{\"type\": \"object\", \"title\": \"é\"}";
+  const auto render = [](const char* messages, const ordered_json& tools) {
+    RenderOptions options;
+    options.response_schema = {{"type", "object"}, {"title", "é"}};
+    return ChatTemplate::DeepseekV32().Render(ordered_json::parse(messages), tools, options);
+  };
+  EXPECT_EQ(render(R"([{"role":"system","content":"S"},{"role":"user","content":"a"}])", nullptr),
+            begin + "S" + told + "<｜User｜>a<｜Assistant｜></think>");
+  EXPECT_EQ(render(R"([{"role":"user","content":"a"}])", nullptr),
+            begin + told + "<｜User｜>a<｜Assistant｜></think>");
+  EXPECT_EQ(render(R"([{"role":"developer","content":"a"}])", kTools),
+            begin + "<｜User｜>" + kToolsText + told +
+                "\n\n# The user's message is: a<｜Assistant｜></think>");
+}
+
 // Two calls whose results come in the other order, then a call without arguments.
 ordered_json Conversation() {
   return ordered_json::parse(R"([
