@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/prefix_cache.h"
+#include "engine/prefix_pages.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/stage_clock.h"
@@ -66,6 +67,8 @@ class Engine {
   StepRunner& runner() { return runner_; }
   const StepRunner& runner() const { return runner_; }
   const PrefixCache& prefixes() const { return prefixes_; }
+  // What the prefix cache knows, to be copied out and in between steps.
+  PrefixPages prefix_pages() { return PrefixPages(runner_, prefixes_); }
   // Those that run, oldest request first.
   const std::vector<std::unique_ptr<Sequence>>& sequences() const { return running_; }
   size_t running() const { return running_.size(); }

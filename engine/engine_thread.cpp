@@ -61,6 +61,17 @@ void EngineThread::CancelAll() {
   wake_.notify_one();
 }
 
+void EngineThread::Do(const std::function<void(Engine&)>& work) {
+  std::future<void> done;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    errands_.push_back({work, {}});
+    done = errands_.back().done.get_future();
+  }
+  wake_.notify_one();
+  done.get();
+}
+
 EngineStatus EngineThread::Status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   EngineStatus status = status_;
@@ -116,14 +127,26 @@ void EngineThread::Loop() {
   bool busy = false;
   while (true) {
     std::vector<Arrival> arrivals;
+    std::vector<Errand> errands;
     bool ending = false, cancel_all = false;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return busy || ending_ || cancel_all_ || !arrivals_.empty(); });
+      wake_.wait(lock, [&] {
+        return busy || ending_ || cancel_all_ || !arrivals_.empty() || !errands_.empty();
+      });
       arrivals.swap(arrivals_);
+      errands.swap(errands_);
       ending = ending_;
       cancel_all = std::exchange(cancel_all_, false) || ending;
       status_.waiting += static_cast<int64_t>(arrivals.size());
+    }
+    for (Errand& errand : errands) {
+      try {
+        errand.work(*engine_);
+        errand.done.set_value();
+      } catch (...) {
+        errand.done.set_exception(std::current_exception());
+      }
     }
     for (Arrival& arrival : arrivals) Start(std::move(arrival));
     for (const auto& [id, stream] : streams_) {

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -72,6 +74,10 @@ class EngineThread {
   // Ends every request with kCancelled, after the step in flight.
   void CancelAll();
 
+  // Runs `work` on the engine's thread between two steps and waits for its end; throws what it
+  // throws. No step runs meanwhile, so it must be short.
+  void Do(const std::function<void(Engine&)>& work);
+
   EngineStatus Status() const;
   int64_t open_requests() const;  // submitted and not ended
   // Only what never changes may be asked of it: options, plan, model, context.
@@ -84,6 +90,11 @@ class EngineThread {
     std::shared_ptr<TokenStream> stream;
   };
 
+  struct Errand {
+    std::function<void(Engine&)> work;
+    std::promise<void> done;
+  };
+
   void Loop();
   void Start(Arrival arrival);
   void Publish();
@@ -92,9 +103,10 @@ class EngineThread {
   const std::unique_ptr<Engine> engine_;
   const int64_t max_waiting_;
 
-  mutable std::mutex mutex_;  // guards the next seven
+  mutable std::mutex mutex_;  // guards the next eight
   std::condition_variable wake_;
   std::vector<Arrival> arrivals_;
+  std::vector<Errand> errands_;
   EngineStatus status_;
   int64_t open_requests_ = 0;
   bool stopped_ = false;

@@ -52,6 +52,13 @@ void KeyCache::CopyPage(int32_t from, int32_t to) {
   }
 }
 
+std::span<std::byte> KeyCache::Page(int64_t layer, int32_t page) const {
+  std::byte* base = layers_[static_cast<size_t>(layer)].data();
+  if (base == nullptr) return {};
+  const int64_t bytes = layout_.PageBytes();
+  return {base + page * bytes, static_cast<size_t>(bytes)};
+}
+
 size_t KeyCache::Bytes(int64_t indexer_layers, int64_t pages, int64_t slots,
                        const KeyLayout& layout) {
   const size_t ring = layout.kpool > 1 ? RingBytes(slots, layout) : 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/device.h"
@@ -24,6 +25,9 @@ class KeyCache {
   // [slots, kPoolRingCells, 2 * dim] of a pooled layer.
   View<float, 3> Ring(int64_t layer) const;
   void CopyPage(int32_t from, int32_t to);
+  // The bytes of one page in one layer, none for a layer without an indexer (host call, between
+  // steps).
+  std::span<std::byte> Page(int64_t layer, int32_t page) const;
 
   const KeyLayout& layout() const { return layout_; }
   static size_t Bytes(int64_t indexer_layers, int64_t pages, int64_t slots,

@@ -25,4 +25,9 @@ void KvCache::CopyPage(int32_t from, int32_t to) {
   }
 }
 
+std::span<std::byte> KvCache::Page(int64_t layer, int32_t page) const {
+  const int64_t bytes = layout_.PageBytes();
+  return {layers_[static_cast<size_t>(layer)].data() + page * bytes, static_cast<size_t>(bytes)};
+}
+
 }  // namespace strata

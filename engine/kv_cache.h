@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/device.h"
@@ -20,6 +21,10 @@ class KvCache {
   // Copies whole pages between page ids in every layer (host call, between steps).
   void CopyPage(int32_t from, int32_t to);
 
+  // The bytes of one page in one layer (host call, between steps).
+  std::span<std::byte> Page(int64_t layer, int32_t page) const;
+
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LatentLayout& layout() const { return layout_; }
   static size_t Bytes(int64_t layers, int64_t pages, const LatentLayout& layout) {
     return static_cast<size_t>(layers) * static_cast<size_t>(pages) *

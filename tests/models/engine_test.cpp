@@ -148,6 +148,52 @@ TEST_F(EngineTest, AContinuedConversationReusesPromptAndAnswer) {
   EXPECT_EQ(outcome.tokens, Alone(MakeRequest(second, 8)).tokens);
 }
 
+TEST_F(EngineTest, PagesThatAreCopiedOutAndInGiveTheSameTokens) {
+  for (KvFormat format : {KvFormat::kFp32, KvFormat::kBf16, KvFormat::kInt8, KvFormat::kFp8}) {
+    EngineOptions options = Options();
+    options.kv_format = format;
+    Engine first(*loaded_->model, *loaded_->backend, options);
+    const std::vector<int32_t> prompt = Prompt(300);
+    const Outcome cold = RunOne(first, MakeRequest(prompt, 8));
+    const size_t page = first.prefix_pages().page_bytes();
+    std::vector<std::byte> bytes(4 * page);
+    EXPECT_EQ(first.prefix_pages().Read(prompt, 0, {}), 4);
+    // In two pieces, the second asked for more than there is.
+    EXPECT_EQ(first.prefix_pages().Read(prompt, 0, std::span(bytes).first(page)), 4);
+    EXPECT_EQ(first.prefix_pages().Read(prompt, 1, std::span(bytes).subspan(page)), 4);
+
+    Engine second(*loaded_->model, *loaded_->backend, options);
+    const auto write = [&](int64_t from, int64_t count) {
+      return second.prefix_pages().Write(
+          prompt, from,
+          std::span<const std::byte>(bytes).subspan(static_cast<size_t>(from) * page,
+                                                    static_cast<size_t>(count) * page));
+    };
+    EXPECT_FALSE(write(1, 3));  // nothing in front of them
+    EXPECT_EQ(second.prefixes().cached_pages(), 0);
+    EXPECT_TRUE(write(0, 1));
+    EXPECT_TRUE(write(1, 3));
+    EXPECT_TRUE(write(0, 4));  // again: nothing is kept twice
+    EXPECT_EQ(second.prefixes().cached_pages(), 4);
+    const Outcome warm = RunOne(second, MakeRequest(prompt, 8));
+    EXPECT_EQ(warm.cached, 256);
+    EXPECT_EQ(warm.tokens, cold.tokens);
+    EXPECT_EQ(warm.logprobs, cold.logprobs);
+    EXPECT_EQ(second.runner().pages().free_pages() + second.prefixes().cached_pages(),
+              second.runner().pages().pages());
+  }
+}
+
+TEST_F(EngineTest, PagesAreNotTakenWhereThereIsNoRoom) {
+  EngineOptions options = Options(256, 1);
+  options.cache_pages = 4;
+  Engine engine(*loaded_->model, *loaded_->backend, options);
+  const std::vector<int32_t> prompt = Prompt(320);
+  const std::vector<std::byte> bytes(5 * engine.prefix_pages().page_bytes());
+  EXPECT_FALSE(engine.prefix_pages().Write(prompt, 0, bytes));
+  EXPECT_EQ(engine.runner().pages().free_pages(), 4);
+}
+
 TEST_F(EngineTest, PrefixesGiveWayWhenPagesAreNeeded) {
   EngineOptions options = Options(256, 1);
   options.cache_pages = 4;

@@ -98,6 +98,19 @@ TEST_F(EngineThreadTest, StopTakesNothingNewAndEndsNothing) {
   EXPECT_EQ(Read(*running).tokens.size(), 100u);
 }
 
+TEST_F(EngineThreadTest, ErrandsRunBetweenStepsAndTheirFailuresComeBack) {
+  const auto engine = Start(2, 4);
+  const auto running = engine->Submit(MakeRequest(0, 10, 200));
+  std::thread::id owner;
+  for (int i = 0; i < 20; ++i) engine->Do([&](Engine&) { owner = std::this_thread::get_id(); });
+  EXPECT_NE(owner, std::this_thread::get_id());
+  EXPECT_THROW(engine->Do([](Engine&) { throw std::runtime_error("no"); }), std::runtime_error);
+  EXPECT_EQ(Read(*running).tokens.size(), 200u);
+  int64_t waiting = -1;  // also while nothing runs
+  engine->Do([&](Engine& idle) { waiting = static_cast<int64_t>(idle.waiting()); });
+  EXPECT_EQ(waiting, 0);
+}
+
 TEST_F(EngineThreadTest, EndingTheThreadCancelsWhatIsOpen) {
   auto engine = Start(1, 4);
   const auto running = engine->Submit(MakeRequest(0, 10, 480));
