@@ -26,6 +26,7 @@ struct CallSyntax {
   std::string_view block_open, block_close;  // around one or more calls; empty: none
   std::string_view call_open, name_close;    // an empty name_close: the next tag ends the name
   std::string_view key_open, key_close;
+  std::vector<std::string_view> gaps;  // between key_close and value_open, as models write them
   std::vector<ValueOpening> value_open;
   std::string_view value_close, call_close;
   std::string_view mark;  // what a part of a tag must contain to be surely no text

@@ -2,40 +2,40 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <string>
 #include <vector>
 
-#include "engine/token_constraint.h"
 #include "models/json_automaton.h"
 #include "models/json_schema.h"
-#include "models/json_vocabulary.h"
+#include "models/text_constraint.h"
 
 namespace strata {
 
-// The whole answer is one JSON value of the schema, then an end token. Any tokens may spell it: one
-// token may close a string, two objects and begin the next name.
-//
-// Masks that were found are kept by what the text's state can tell apart and shared by all clones,
-// so make one constraint per schema and clone it for each answer. Clone is thread-safe.
-class JsonConstraint final : public TokenConstraint {
+// One JSON value of the schema. Any tokens may spell it: one token may close a string, two objects
+// and begin the next name.
+class JsonLanguage {
  public:
-  JsonConstraint(std::shared_ptr<const JsonVocabulary> vocabulary, JsonSchema schema);
+  using State = JsonState;
+  explicit JsonLanguage(JsonSchema schema) : schema_(std::move(schema)), automaton_(schema_) {}
+  JsonLanguage(const JsonLanguage&) = delete;
+  JsonLanguage& operator=(const JsonLanguage&) = delete;
 
-  void Allowed(std::vector<uint32_t>& mask) const override;
-  // Fail(kInternal) when Allowed would not give it.
-  void Accept(int32_t token) override;
-  std::unique_ptr<TokenConstraint> Clone() const override;
+  State Start() const { return automaton_.Start(); }
+  bool Step(const State& from, uint8_t byte, State& to) const {
+    return automaton_.Step(from, byte, to);
+  }
+  bool MayEnd(const State& state) const { return automaton_.MayEnd(state); }
+  void AppendKey(const State& state, int64_t reach, std::string& key) const {
+    automaton_.AppendKey(state, reach, key);
+  }
+  void Find(const JsonVocabulary& vocabulary, const State& state, std::vector<State>& walk,
+            std::vector<uint32_t>& mask) const;
 
  private:
-  struct Shared;
-  explicit JsonConstraint(std::shared_ptr<Shared> shared);
-  void Find(std::vector<uint32_t>& mask) const;
-  void Walk(const TokenTrie& trie, const JsonState& from, std::vector<uint32_t>& mask) const;
-
-  std::shared_ptr<Shared> shared_;
-  JsonState state_;
-  bool ended_ = false;
-  mutable std::vector<JsonState> walk_;  // [depth in the trie]
+  const JsonSchema schema_;
+  const JsonAutomaton automaton_;
 };
+
+using JsonConstraint = TextConstraint<JsonLanguage>;
 
 }  // namespace strata

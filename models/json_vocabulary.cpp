@@ -25,11 +25,14 @@ int64_t PlainCharacters(const std::string& bytes) {
   return text.phase == JsonStringText::Phase::kBoundary ? text.characters : -1;
 }
 
-std::vector<std::string> TextTokens(const Tokenizer& tokenizer, int64_t vocabulary) {
+std::vector<std::string> TextTokens(const Tokenizer& tokenizer, int64_t vocabulary,
+                                    const std::vector<std::string_view>& spoken) {
   std::vector<std::string> tokens(static_cast<size_t>(std::max<int64_t>(vocabulary, 0)));
   const int64_t count = std::min(vocabulary, tokenizer.vocabulary());
   for (int32_t id = 0; id < count; ++id) {
-    if (!tokenizer.IsSpecial(id)) tokens[static_cast<size_t>(id)] = tokenizer.TokenBytes(id);
+    const std::string& bytes = tokenizer.TokenBytes(id);
+    if (!tokenizer.IsSpecial(id) || std::find(spoken.begin(), spoken.end(), bytes) != spoken.end())
+      tokens[static_cast<size_t>(id)] = bytes;
   }
   return tokens;
 }
@@ -62,8 +65,9 @@ TokenTrie::TokenTrie(const std::vector<std::pair<std::string_view, int32_t>>& so
 }
 
 JsonVocabulary::JsonVocabulary(const Tokenizer& tokenizer, int64_t vocabulary,
-                               std::vector<int32_t> end_tokens)
-    : JsonVocabulary(TextTokens(tokenizer, vocabulary), std::move(end_tokens)) {}
+                               std::vector<int32_t> end_tokens,
+                               const std::vector<std::string_view>& spoken)
+    : JsonVocabulary(TextTokens(tokenizer, vocabulary, spoken), std::move(end_tokens)) {}
 
 JsonVocabulary::JsonVocabulary(const std::vector<std::string>& tokens,
                                std::vector<int32_t> end_tokens)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/tokenizer.h"
@@ -35,10 +36,12 @@ class TokenTrie {
 class JsonVocabulary {
  public:
   // `vocabulary`: how many logits the model has; tokens beyond it are left out, and logits beyond
-  // the tokenizer's belong to no token. Special tokens are never part of a text; `end_tokens` end
-  // it. Fail(kUsage): no end token, one outside the vocabulary, or one of the bytes that JSON needs
-  // is no token (named), so that a text might get stuck.
-  JsonVocabulary(const Tokenizer& tokenizer, int64_t vocabulary, std::vector<int32_t> end_tokens);
+  // the tokenizer's belong to no token. Special tokens are never part of a text, but for those
+  // whose text is one of `spoken`; `end_tokens` end it. Fail(kUsage): no end token, one outside the
+  // vocabulary, or one of the bytes that JSON needs is no token (named), so that a text might get
+  // stuck.
+  JsonVocabulary(const Tokenizer& tokenizer, int64_t vocabulary, std::vector<int32_t> end_tokens,
+                 const std::vector<std::string_view>& spoken = {});
   // tokens[id]: its bytes; empty: never part of a text.
   JsonVocabulary(const std::vector<std::string>& tokens, std::vector<int32_t> end_tokens);
 

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <set>
 
-#include "models/call_syntax.h"
 #include "models/tool_arguments.h"
 
 namespace strata {
@@ -68,12 +67,6 @@ struct Tag {
   Meaning meaning;
 };
 
-const CallSyntax* SyntaxOf(OutputFormat format) {
-  if (format == OutputFormat::kGlm) return &GlmCalls();
-  if (format == OutputFormat::kDeepseekV32) return &DeepseekV32Calls();
-  return nullptr;
-}
-
 }  // namespace
 
 struct OutputParser::Impl {
@@ -82,7 +75,7 @@ struct OutputParser::Impl {
     reasoning = options.in_reasoning;
     tags = {{kThink, Meaning::kThink}, {kEndThink, Meaning::kEndThink}};
     if (arguments.empty()) return;
-    syntax = SyntaxOf(format);
+    syntax = CallSyntaxOf(format);
     if (syntax == nullptr) return;
     if (!syntax->block_open.empty()) {
       tags.push_back({syntax->block_open, Meaning::kBlock});
@@ -503,6 +496,12 @@ std::vector<OutputDelta> OutputParser::Finish(bool at_limit) {
 }
 
 int OutputParser::finished_calls() const { return impl_->finished; }
+
+const CallSyntax* CallSyntaxOf(OutputFormat format) {
+  if (format == OutputFormat::kGlm) return &GlmCalls();
+  if (format == OutputFormat::kDeepseekV32) return &DeepseekV32Calls();
+  return nullptr;
+}
 
 OutputFormat OutputFormatOf(const std::string& model_type, std::string_view template_source) {
   const auto speaks = [&](std::string_view tag) {

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/call_syntax.h"
+
 namespace strata {
 
 enum class OutputFormat {
@@ -21,6 +23,9 @@ enum class OutputFormat {
 // `model_type`. Only what the template really speaks counts: a model of a known type with a simpler
 // template is kPlain.
 OutputFormat OutputFormatOf(const std::string& model_type, std::string_view template_source);
+
+// How the format writes calls; null: it has none.
+const CallSyntax* CallSyntaxOf(OutputFormat format);
 
 struct OutputOptions {
   // The prompt ends inside an open <think> (EndsInsideThink): the text starts as reasoning.

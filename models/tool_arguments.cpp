@@ -115,6 +115,11 @@ uint8_t KindsOf(const ordered_json& schema, const ordered_json& root, int depth,
 
 }  // namespace
 
+uint8_t KindsOfSchema(const ordered_json& schema, const ordered_json& root) {
+  int steps = 0;
+  return KindsOf(schema, root, 0, steps);
+}
+
 ToolArguments::ToolArguments(const ordered_json& tools) {
   if (!tools.is_array()) return;
   for (const ordered_json& tool : tools) {
@@ -126,8 +131,7 @@ ToolArguments::ToolArguments(const ordered_json& tools) {
     const ordered_json* properties = schema == nullptr ? nullptr : Member(*schema, "properties");
     if (properties == nullptr || !properties->is_object()) continue;
     for (const auto& [parameter, value] : properties->items()) {
-      int steps = 0;
-      if (const uint8_t some = KindsOf(value, *schema, 0, steps)) kinds[parameter] = some;
+      if (const uint8_t some = KindsOfSchema(value, *schema)) kinds[parameter] = some;
     }
   }
 }

@@ -21,6 +21,9 @@ enum JsonKind : uint8_t {
   kJsonArray = 64,
 };
 
+// The kinds that `schema`, which stands inside `root`, allows; 0 where it does not say.
+uint8_t KindsOfSchema(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root);
+
 // The tools of one request: their names and what their parameters may be.
 class ToolArguments {
  public:
