@@ -172,6 +172,7 @@ HttpResponse Messages(Service& service, const HttpRequest& http) {
   call.stops = ReadStops(fields, "stop_sequences");
   const ChatPrompt prompt = PromptOf(fields, service);
   call.request.prompt = prompt.tokens;
+  call.request.constraint = ReadConstraint(fields, prompt, call, service);
   auto dialect = std::make_unique<MessagesDialect>(service, prompt.output, http.id);
   auto answers = std::make_unique<Answers>(service, RequestsOf(call), call.stops,
                                            static_cast<int64_t>(prompt.tokens.size()), http.id);

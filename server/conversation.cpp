@@ -103,6 +103,23 @@ Json ToolsOf(const Fields& fields) {
   return *tools;
 }
 
+// The answer must call at least one of the tools.
+void ForceTools(const Fields& fields, const char* field, Conversation& conversation) {
+  if (conversation.tools.is_null()) fields.Refuse(field, "which needs tools");
+  conversation.forced_tools = conversation.tools;
+}
+
+// The answer must be one call of the tool that `choice` names.
+void ForceTool(const Fields& choice, Conversation& conversation) {
+  const std::string name = choice.String("name").value_or("");
+  conversation.forced_tools = Json::array();
+  for (const Json& tool : conversation.tools) {
+    if (tool["function"]["name"] == name) conversation.forced_tools.push_back(tool);
+  }
+  if (conversation.forced_tools.empty()) choice.Refuse("name", "the name of one of the tools");
+  conversation.several_calls = false;
+}
+
 }  // namespace
 
 Conversation ReadConversation(const Fields& fields) {
@@ -117,11 +134,20 @@ Conversation ReadConversation(const Fields& fields) {
   if (const Json* choice = fields.Find("tool_choice")) {
     if (*choice == "none") {
       conversation.tools = nullptr;
+    } else if (*choice == "required") {
+      ForceTools(fields, "tool_choice", conversation);
+    } else if (choice->is_object()) {
+      const Fields named(*choice, "tool_choice.");
+      if (named.String("type").value_or("") != "function")
+        named.Refuse("type", "\"function\" is wanted");
+      const Json* function = named.Object("function");
+      if (function == nullptr) named.Refuse("function", "an object is wanted");
+      ForceTool(Fields(*function, "tool_choice.function."), conversation);
     } else if (*choice != "auto") {
-      fields.Refuse("tool_choice",
-                    "only \"auto\" and \"none\" can be kept to: a call cannot be enforced");
+      fields.Refuse("tool_choice", "\"auto\", \"none\", \"required\" or a function is wanted");
     }
   }
+  if (!fields.Boolean("parallel_tool_calls").value_or(true)) conversation.several_calls = false;
   return conversation;
 }
 
@@ -225,9 +251,15 @@ Conversation ReadAnthropicConversation(const Fields& fields) {
     const std::string type = kind.String("type").value_or("");
     if (type == "none") {
       conversation.tools = nullptr;
+    } else if (type == "any") {
+      ForceTools(kind, "type", conversation);
+    } else if (type == "tool") {
+      ForceTool(kind, conversation);
     } else if (type != "auto") {
-      kind.Refuse("type", "only \"auto\" and \"none\" can be kept to: a call cannot be enforced");
+      kind.Refuse("type", "\"auto\", \"none\", \"any\" or \"tool\" is wanted");
     }
+    if (kind.Boolean("disable_parallel_tool_use").value_or(false))
+      conversation.several_calls = false;
   }
   return conversation;
 }

@@ -298,37 +298,12 @@ HttpResponse Chat(Service& service, const HttpRequest& http) {
 
   const ChatPrompt prompt = ReadChatPrompt(fields, ReadConversation(fields), service);
   call.request.prompt = prompt.tokens;
-  call.request.constraint = ReadResponseFormat(fields, prompt, call, service);
+  call.request.constraint = ReadConstraint(fields, prompt, call, service);
   auto dialect = std::make_unique<ChatDialect>(service, call, prompt.output, http.id);
   auto answers = std::make_unique<Answers>(service, RequestsOf(call), call.stops,
                                            static_cast<int64_t>(prompt.tokens.size()), http.id);
   if (call.watch_selection) answers->Watch(dialect->id(), prompt.tokens);
   return Respond(service, http, call, std::move(answers), std::move(dialect));
-}
-
-// A string, a list of strings, a list of token ids, or a list of such lists.
-std::vector<std::vector<int32_t>> ReadPrompts(const Fields& fields, const Tokenizer& tokenizer) {
-  constexpr size_t kMaxPrompts = 64;
-  const Json* prompt = fields.Find("prompt");
-  const char* wanted = "a string, a list of token ids, or a list of up to 64 of these is wanted";
-  if (prompt == nullptr) fields.Refuse("prompt", wanted);
-  const auto one = [&](const Json& value) {
-    if (value.is_string()) return tokenizer.EncodePrompt(value.get<std::string>());
-    if (!value.is_array()) fields.Refuse("prompt", wanted);
-    std::vector<int32_t> tokens;
-    for (const Json& id : value) {
-      if (!id.is_number_integer() || id < 0 || id > INT32_MAX) fields.Refuse("prompt", wanted);
-      tokens.push_back(id.get<int32_t>());
-    }
-    return tokens;
-  };
-  const bool several =
-      prompt->is_array() && !prompt->empty() && !prompt->front().is_number_integer();
-  if (!several) return {one(*prompt)};
-  if (prompt->size() > kMaxPrompts) fields.Refuse("prompt", wanted);
-  std::vector<std::vector<int32_t>> prompts;
-  for (const Json& value : *prompt) prompts.push_back(one(value));
-  return prompts;
 }
 
 HttpResponse Complete(Service& service, const HttpRequest& http) {

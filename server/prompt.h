@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "models/output_parser.h"
@@ -14,7 +16,8 @@ namespace strata {
 struct ChatPrompt {
   std::string text;
   std::vector<int32_t> tokens;
-  OutputOptions output;  // how the answer is to be read
+  OutputOptions output;            // how the answer is to be read
+  std::optional<CallRules> calls;  // that the answer must make
 };
 
 // Renders the conversation with the model's template. `chat_template_kwargs`, `reasoning_effort`
@@ -22,11 +25,14 @@ struct ChatPrompt {
 // the template refuses.
 ChatPrompt ReadChatPrompt(const Fields& fields, Conversation conversation, const Service& service);
 
-// `response_format`: text, json_object or json_schema; null for text. ApiError(400) names what
-// cannot be enforced.
-std::shared_ptr<const TokenConstraint> ReadResponseFormat(const Fields& fields,
-                                                          const ChatPrompt& prompt,
-                                                          const GenerationCall& call,
-                                                          const Service& service);
+// `prompt` of a completion: a string, a list of token ids, or a list of up to 64 of these.
+std::vector<std::vector<int32_t>> ReadPrompts(const Fields& fields, const Tokenizer& tokenizer);
+
+// What the answer is held to: the calls that tool_choice demands, or `response_format` (json_object
+// or json_schema); null: nothing. ApiError(400) names what cannot be enforced.
+std::shared_ptr<const TokenConstraint> ReadConstraint(const Fields& fields,
+                                                      const ChatPrompt& prompt,
+                                                      const GenerationCall& call,
+                                                      const Service& service);
 
 }  // namespace strata

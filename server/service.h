@@ -12,8 +12,8 @@
 #include "models/config.h"
 #include "models/output_parser.h"
 #include "models/tokenizer.h"
+#include "server/answer_constraints.h"
 #include "server/http.h"
-#include "server/json_constraints.h"
 #include "server/metrics.h"
 #include "server/selection_store.h"
 
@@ -32,7 +32,7 @@ struct ServedModel {
   std::string chat_missing;
   OutputFormat format = OutputFormat::kPlain;
   GenerationConfig generation;
-  std::unique_ptr<JsonConstraints> constraints;  // for response_format
+  std::unique_ptr<AnswerConstraints> constraints;  // for response_format and tool_choice
   EngineThread* engine = nullptr;
 };
 

@@ -112,8 +112,9 @@ std::unique_ptr<ServedModel> LoadServed(const Options& options,
                       ? OutputFormatOf(session.model->config().model_type, session.chat->source())
                       : OutputFormat::kPlain;
   model->generation = session.generation;
-  model->constraints = std::make_unique<JsonConstraints>(
-      session.tokenizer, session.model->geometry().vocabulary, session.generation.eos_token_ids);
+  model->constraints =
+      std::make_unique<AnswerConstraints>(session.tokenizer, session.model->geometry().vocabulary,
+                                          session.generation.eos_token_ids, model->format);
   model->thread = std::make_unique<EngineThread>(std::move(session.engine), options.serving.queue);
   model->engine = model->thread.get();
   return model;
