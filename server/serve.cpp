@@ -109,6 +109,7 @@ int Serve(const ServeOptions& options, const ModelLoader& load) {
   AddInfoRoutes(http, service);
   AddOpenAiRoutes(http, service);
   AddAnthropicRoutes(http, service);
+  AddSlotRoutes(http, service);
   const int port = http.Listen(options.host, options.port);
   std::thread serving([&] { http.Serve(); });
 

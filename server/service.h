@@ -13,6 +13,7 @@
 #include "models/output_parser.h"
 #include "models/tokenizer.h"
 #include "server/answer_constraints.h"
+#include "server/conversation_store.h"
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/selection_store.h"
@@ -34,6 +35,7 @@ struct ServedModel {
   GenerationConfig generation;
   std::unique_ptr<AnswerConstraints> constraints;  // for response_format and tool_choice
   EngineThread* engine = nullptr;
+  std::unique_ptr<ConversationStore> conversations;  // null: no folder is named for them
 };
 
 struct ServiceOptions {
@@ -88,6 +90,7 @@ HttpResponse ErrorResponse(const class ApiError& error);
 void AddInfoRoutes(HttpServer& http, Service& service);
 void AddOpenAiRoutes(HttpServer& http, Service& service);
 void AddAnthropicRoutes(HttpServer& http, Service& service);
+void AddSlotRoutes(HttpServer& http, Service& service);
 
 // Keys, hosts, origins, preflights: null when the request may pass.
 std::unique_ptr<HttpResponse> CheckAccess(const Service& service, const HttpRequest& request);

@@ -197,6 +197,8 @@ void AddServingFlags(CLI::App& app, Options& options, bool& serve) {
                "read every prompt anew instead of reusing what was read before")
       ->group(group)
       ->needs(flag);
+  add("--save-dir", serving.save_dir,
+      "folder for conversations that requests save and restore; default: none are", "DIR");
   add("--alias", serving.alias, "a name requests may call the model by; several are allowed",
       "NAME");
   add("--api-key-file", serving.api_key_file,

@@ -23,6 +23,7 @@ struct ServingOptions {
   bool no_prefix_cache = false;
   std::vector<std::string> alias;
   std::string api_key_file;
+  std::string save_dir;
   std::vector<std::string> cors_origins;
   int64_t max_answer_tokens = 0;
   int64_t max_body_mib = 32;

@@ -10,6 +10,7 @@
 
 #include "kernels/status.h"
 #include "models/json.h"
+#include "models/model_digest.h"
 #include "server/serve.h"
 #include "tools/commands.h"
 #include "tools/session.h"
@@ -86,6 +87,12 @@ std::unique_ptr<ServedModel> LoadServed(const Options& options,
     if (tenth > last_tenth && tenth < 10) spdlog::info("loading {}: {} %", name, tenth * 10);
     last_tenth = std::max(last_tenth, tenth);
   };
+  std::unique_ptr<ConversationStore> conversations;
+  if (!options.serving.save_dir.empty()) {
+    conversations = std::make_unique<ConversationStore>(
+        options.serving.save_dir, fmt::format("{:016x} {} {}", ModelDigest(directory),
+                                              options.rope_scaling, options.rope_scale));
+  }
   auto model = std::make_unique<RunningModel>(std::make_unique<Session>(options, directory, tell));
   Session& session = *model->session;
   const StepRunner& runner = session.engine->runner();
@@ -115,6 +122,7 @@ std::unique_ptr<ServedModel> LoadServed(const Options& options,
   model->constraints =
       std::make_unique<AnswerConstraints>(session.tokenizer, session.model->geometry().vocabulary,
                                           session.generation.eos_token_ids, model->format);
+  model->conversations = std::move(conversations);
   model->thread = std::make_unique<EngineThread>(std::move(session.engine), options.serving.queue);
   model->engine = model->thread.get();
   return model;

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -158,6 +160,14 @@ class RunningServer {
     return stream;
   }
 
+  // What the server's process holds now.
+  int64_t ResidentKib() const { return ProcessFact("VmRSS:"); }
+  int64_t Threads() const { return ProcessFact("Threads:"); }
+  int64_t OpenFiles() const {
+    const std::filesystem::directory_iterator files("/proc/" + std::to_string(process_) + "/fd");
+    return std::distance(begin(files), end(files));
+  }
+
   // Requests that run or wait now.
   int64_t open() const {
     const Json status = Get("/v1/status").json();
@@ -180,6 +190,14 @@ class RunningServer {
     reply.body = result->body;
     reply.headers = result->headers;
     return reply;
+  }
+  int64_t ProcessFact(const std::string& name) const {
+    std::ifstream status("/proc/" + std::to_string(process_) + "/status");
+    std::string line;
+    while (std::getline(status, line)) {
+      if (line.rfind(name, 0) == 0) return std::stoll(line.substr(name.size()));
+    }
+    return -1;
   }
   void ReadLog(int fd) {
     char piece[4096];
