@@ -31,13 +31,17 @@ RunningServer* HostileTest::server_ = nullptr;
 
 TEST_F(HostileTest, BodiesThatAreNoRequestGetAnErrorObject) {
   const std::string deep(100'000, '[');
+  const std::string tools = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":" +
+                            std::string(10'000, '[') + std::string(10'000, ']') + "}";
   for (const std::string& body :
        {std::string(), std::string("[]"), std::string("5"), std::string("nonsense"),
         std::string("{\"messages\":"), std::string("{\"a\":1,\"a\":2}"), deep, "{\"a\":" + deep,
-        std::string("{\"messages\":\"\\ud800\"}"), std::string("\0\0", 2),
+        tools, std::string("{\"messages\":\"\\ud800\"}"), std::string("\0\0", 2),
         std::string("{\"temperature\":1e400}"), std::string("{\"temperature\":NaN}"),
         std::string("{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}")}) {
+    const auto asked = std::chrono::steady_clock::now();
     const RunningServer::Reply reply = server_->PostText(kChat, body);
+    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(1));
     EXPECT_EQ(reply.status, 400) << body.substr(0, 60);
     EXPECT_FALSE(reply.error().empty());
     EXPECT_EQ(reply.json()["error"]["type"], "invalid_request_error");

@@ -1,7 +1,6 @@
 // Mixed random load: chats, streams, bad requests, disconnects at random places.
 // STRATA_LOAD_SECONDS sets its length (20 by default).
 #include <atomic>
-#include <fstream>
 #include <random>
 
 #include "tests/server/running_server.h"
@@ -10,15 +9,6 @@ namespace strata {
 namespace {
 
 constexpr const char* kChat = "/v1/chat/completions";
-
-int64_t ResidentKib(pid_t process) {
-  std::ifstream status("/proc/" + std::to_string(process) + "/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.rfind("VmRSS:", 0) == 0) return std::stoll(line.substr(6));
-  }
-  return -1;
-}
 
 Json Body(int kind) {
   std::string text;
@@ -111,9 +101,9 @@ TEST(MixedLoad, LeaksNothingAndChangesNoAnswer) {
     ASSERT_TRUE(RunningServer::Eventually([&] { return server.open() == 0; }));
   };
   run(time / 2);
-  early = ResidentKib(server.process());
+  early = server.ResidentKib();
   run(time - time / 2);
-  EXPECT_LT(ResidentKib(server.process()) - early, 16 * 1024);
+  EXPECT_LT(server.ResidentKib() - early, 16 * 1024);
   EXPECT_GT(load.answers(), 5);
   const Json pages = server.Get("/v1/status").json()["pages"];
   EXPECT_EQ(pages["free"].get<int>() + pages["reusable"].get<int>(), pages["total"].get<int>());
