@@ -11,7 +11,7 @@
 // A CTA is 2 warpgroups that multiply and 2 that bring rows (sparse_mla_sm90_rows.cuh). A chunk has
 // nine tiles: latents 128 j .. 128 j + 127 are tile j (first 64) and tile 4 + j, step j of the
 // chunk; RoPE values are tile 8, which goes with the row facts. Each step has a barrier that tells
-// it is full and one that tells it is empty; tile 8 has named barriers. 8-bit rows wait beside the
+// it is full and one that tells it is empty, and so has tile 8. 8-bit rows wait beside the
 // tiles as they are stored, two chunks ahead, and are converted into a step as soon as the product
 // before has left it; bf16 rows arrive in a second set of tiles.
 //
@@ -59,15 +59,15 @@ struct Multiplier {
   const MathThread& me;
   Small<kBf16>* small;
   uint32_t query, tiles;
-  int part, chunks;      // chunks: of the CTA
+  int part;
   float scale0, scale1;  // of the latent scores of heads head0 and head0 + 8
 
   __device__ __forceinline__ void Free(int buffer, int step) const {
     if (me.lane == 0) BarrierArrive(&small->empty[buffer][step]);
   }
   // Frees tile 8 and the facts for a later chunk.
-  __device__ __forceinline__ void FreeFacts(int chunk) const {
-    if (chunk + kBuffers < chunks) NamedArrive(kFreeBarrier + chunk % kBuffers, kThreads);
+  __device__ __forceinline__ void FreeFacts(int buffer) const {
+    BarrierArrive(&small->facts_empty[buffer]);
   }
   // Frees the steps whose values other CTAs multiply.
   __device__ __forceinline__ void FreeOtherParts(int buffer) const {
@@ -93,7 +93,7 @@ struct Multiplier {
     float rope[32];
     // The rows were written by ordinary stores of other threads; the fence lets the tensor cores
     // see them. It stands here and not with the writers, whose copies in flight it would wait for.
-    NamedSync(kFactsBarrier + buffer, kFactsThreads);
+    BarrierWait(&small->facts_full[buffer], parity);
     FenceAsync();
     MmaFence();
 #pragma unroll
@@ -157,9 +157,8 @@ struct Multiplier {
   }
 
   // Weights of the 64 rows as the A operand of four products, and their sums.
-  __device__ __forceinline__ void Weights(int chunk, const float (&s)[32], float m0, float m1,
+  __device__ __forceinline__ void Weights(int buffer, const float (&s)[32], float m0, float m1,
                                           uint32_t (&p)[16], float* sum0, float* sum1) const {
-    const int buffer = chunk % kBuffers;
     const float e0 = m0 == -INFINITY ? 0.0f : m0, e1 = m1 == -INFINITY ? 0.0f : m1;
     const float* facts = Facts(buffer);
     float a0 = 0.0f, a1 = 0.0f;
@@ -183,8 +182,8 @@ struct Multiplier {
     }
     if (me.quad == 0)
       small->reference[buffer][me.head0] = m0, small->reference[buffer][me.head0 + 8] = m1;
-    NamedArrive(kWeightsBarrier + buffer, kMathThreads);
-    FreeFacts(chunk);
+    BarrierArrive(&small->weights_full[buffer]);
+    FreeFacts(buffer);
 #pragma unroll
     for (int d = 1; d < 4; d <<= 1) {
       a0 += __shfl_xor_sync(~0u, a0, d);
@@ -193,10 +192,9 @@ struct Multiplier {
     *sum0 = a0, *sum1 = a1;
   }
   // What the other warpgroup takes of them.
-  __device__ __forceinline__ void TakeWeights(int chunk, uint32_t (&p)[16], float* m0,
+  __device__ __forceinline__ void TakeWeights(int buffer, int parity, uint32_t (&p)[16], float* m0,
                                               float* m1) const {
-    const int buffer = chunk % kBuffers;
-    NamedSync(kWeightsBarrier + buffer, kMathThreads);
+    BarrierWait(&small->weights_full[buffer], parity);
     FreeOtherParts(buffer);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -204,7 +202,7 @@ struct Multiplier {
       p[4 * k] = u.x, p[4 * k + 1] = u.y, p[4 * k + 2] = u.z, p[4 * k + 3] = u.w;
     }
     *m0 = small->reference[buffer][me.head0], *m1 = small->reference[buffer][me.head0 + 8];
-    FreeFacts(chunk);
+    FreeFacts(buffer);
   }
 
   // take(slice, values) for each slice of 64 (bf16: 32) latents, from zero accumulators; the next
@@ -246,9 +244,9 @@ struct Multiplier {
       float s[32];
       Scores(buffer, parity, s);
       References(s, &m0, &m1);
-      Weights(k, s, m0, m1, p, &sum0, &sum1);
+      Weights(buffer, s, m0, m1, p, &sum0, &sum1);
     } else {
-      TakeWeights(k, p, &m0, &m1);
+      TakeWeights(buffer, parity, p, &m0, &m1);
     }
     facts(m0, sum0, m1, sum1);
     Values(buffer, p, take);
@@ -303,6 +301,7 @@ __device__ __forceinline__ void Walk(const Arguments& args,
         });
   }
   float(&sum)[64] = multiplier.small->sum;
+  __syncwarp();  // a row without ids: the query's units have only just been read from there
   if (kScores && me.quad == 0) sum[me.head0] = l0, sum[me.head0 + 8] = l1;
   NamedSync(kMathBarrier, kMathThreads);
   l0 = sum[me.head0], l1 = sum[me.head0 + 8];
@@ -384,7 +383,6 @@ __device__ __forceinline__ void Multiply(const Arguments& args, char* shared, in
                                                         query,
                                                         SharedAddress(shared + kOffsetRows),
                                                         part,
-                                                        range.count,
                                                         small->sum[me.head0] * args.scale_log2,
                                                         small->sum[me.head0 + 8] * args.scale_log2};
   if constexpr (kSplit) {
@@ -424,6 +422,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         BarrierInit(&small->full[b][i], kWarps);
         BarrierInit(&small->empty[b][i], kWarps);
       }
+      BarrierInit(&small->facts_full[b], 32 * kWarps);
+      BarrierInit(&small->facts_empty[b], 32 * kWarps);
+      BarrierInit(&small->weights_full[b], 32 * kWarps / 2);
     }
     if constexpr (!kBf16) {
       for (int i = 0; i < 2 * kWarps; ++i) BarrierInit(&small->landed[i / 2][i & 1], 1);

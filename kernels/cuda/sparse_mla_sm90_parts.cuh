@@ -41,9 +41,6 @@ __device__ __forceinline__ void BarrierWait(uint64_t* barrier, int parity) {
 __device__ __forceinline__ void NamedSync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-__device__ __forceinline__ void NamedArrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 __device__ __forceinline__ void FenceAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -41,8 +41,6 @@ struct RowPlaces {
   }
 };
 
-constexpr int kFactsThreads = kThreads - kMathThreads / 2;  // who takes part in kFactsBarrier
-
 // fp8 and int8 rows: they arrive as they are stored, two chunks ahead, and become f16 tiles one
 // step at a time, as the product with the values of the chunk before has finished with each.
 template <Format kFormat>
@@ -101,7 +99,7 @@ struct CodeLoader {
         rope[p] = LoadShared(Codes(k, row) + kLatent + 16 + (lane & 7) * 16);
       }
     }
-    if (k > 0) NamedSync(kFreeBarrier, kThreads);
+    BarrierWait(&small->facts_empty[0], (k & 1) ^ 1);
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
       const int row = (lane >> 3) + 4 * p;
@@ -110,7 +108,7 @@ struct CodeLoader {
     if (lane < kWarpRows) {
       small->log2_unit[places.warp * kWarpRows + lane] = valid ? log2_unit : -INFINITY;
     }
-    NamedArrive(kFactsBarrier, kFactsThreads);
+    BarrierArrive(&small->facts_full[0]);
     return ratios;
   }
 
@@ -211,7 +209,7 @@ struct Bf16Loader {
     int place = places.Place(first_id), next_id = places.Id(1);
     for (int k = 0; k < places.range.count; ++k) {
       const int buffer = k & 1;
-      if (k > 1) NamedSync(kFreeBarrier + buffer, kThreads);
+      BarrierWait(&small->facts_empty[buffer], (k >> 1 & 1) ^ 1);
       for (int step = 0; step < kSteps; ++step) {
         BarrierWait(&small->empty[buffer][step], (k >> 1 & 1) ^ 1);
       }
@@ -224,7 +222,7 @@ struct Bf16Loader {
             place < 0 ? -INFINITY : 0.0f;
       }
       CopyWait<0>();
-      NamedArrive(kFactsBarrier + buffer, kFactsThreads);
+      BarrierArrive(&small->facts_full[buffer]);
       __syncwarp();
       for (int step = 0; step < kSteps; ++step) {
         if (lane == 0) BarrierArrive(&small->full[buffer][step]);

@@ -64,6 +64,9 @@ struct Small {
   float reference[kBuffers][64], sum[64];
   float log2_unit[kBuffers * kChunk];  // of the rows in the tiles; -infinity where there is no row
   uint64_t full[kBuffers][4], empty[kBuffers][4];
+  // Tile 8 and the row facts: brought, no longer needed; the weights that take the tile's place.
+  // Every thread that has written or read them arrives.
+  uint64_t facts_full[kBuffers], facts_empty[kBuffers], weights_full[kBuffers];
   uint64_t landed[kBf16 ? 1 : kWarps][2];  // 8-bit rows: a warp's codes of a chunk, by chunk & 1
   int last_column;
 };
@@ -80,14 +83,8 @@ static_assert(kSharedBytes<false> <= 232448 && kSharedBytes<true> <= 232448);
 // Step j of a chunk: latents 128 j .. 128 j + 127, in tile j (first 64) and tile 4 + j. One of each
 // warp that brings rows fills it, one of each that multiplies empties it.
 constexpr int kSteps = 4;
-// Named barriers. What a whole warp writes and others read by ordinary accesses (weights, RoPE
-// values and row facts) is handed over by these: every thread takes part. Those from
-// kWeightsBarrier on are two, by buffer, and only the reader waits.
-constexpr int kMathBarrier = 1;     // the multiplying warpgroups
-constexpr int kWeightsBarrier = 2;  // scoring warpgroup to the other
-constexpr int kFactsBarrier =
-    4;                           // rows' warps to the scoring warpgroup: tile 8 and facts are there
-constexpr int kFreeBarrier = 6;  // multiplying warpgroups to the rows' warps: they are free again
+// Named barrier of the multiplying warpgroups.
+constexpr int kMathBarrier = 1;
 
 // One more partial result joins: o = o * alpha + t * beta. References are whole numbers, so that
 // both factors are powers of two.
