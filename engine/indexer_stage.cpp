@@ -49,7 +49,8 @@ void IndexerStage::Select(const StepInput& step, const View<const float, 3>& que
                     .rows = block.rows,
                     .lengths = Range(step.scan_candidates, block),
                     .keys = context.keys.Pages(layer_, step.block_table),
-                    .scores = scores},
+                    .scores = scores,
+                    .variant = SwitchedScanVariant(context.switches.scores_halve)},
           context.stream);
     }
     const size_t workspace_bytes =
@@ -68,7 +69,8 @@ void IndexerStage::Select(const StepInput& step, const View<const float, 3>& que
                            .cells = Range(step.lengths, block),
                            .ids = ids,
                            .counts = counts,
-                           .workspace = workspace},
+                           .workspace = workspace,
+                           .variant = SwitchedTopkVariant(context.switches.topk_split)},
                 context.stream);
     }
     if (context.observer != nullptr) {

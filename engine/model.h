@@ -7,6 +7,7 @@
 
 #include "engine/key_cache.h"
 #include "engine/kv_cache.h"
+#include "engine/options.h"
 #include "engine/selection_observer.h"
 #include "engine/stage_clock.h"
 #include "engine/step.h"
@@ -43,6 +44,7 @@ struct StepContext {
   KeyCache& keys;
   Arena& scratch;  // reset by the caller between steps
   Stream stream;
+  Switches switches = {};
   StageClock* clock = nullptr;            // may be null
   SelectionObserver* observer = nullptr;  // may be null
 };

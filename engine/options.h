@@ -34,6 +34,7 @@ struct EngineOptions {
   int64_t chunk = 512;             // rows of one step at most: the prefill chunk
   int64_t score_scratch_mib = 64;  // bound on the [rows x candidates] scores of one layer
   bool prefix_reuse = true;  // keep the pages of finished sequences for prompts that begin alike
+  Switches switches;         // which CUDA kernels score and select
 };
 
 }  // namespace strata

@@ -13,12 +13,13 @@ bool SameView(const View<T, R>& a, const View<T, R>& b) {
   return true;
 }
 
-// The graph holds every pointer and stride of the op, so all of them must agree before it is
-// replayed.
+// The graph holds every pointer and stride of the op and the kernels of its variant, so all of them
+// must agree before it is replayed.
 bool SameOp(const TopkSelect& a, const TopkSelect& b) {
   return a.k == b.k && a.kpool == b.kpool && a.tail == b.tail && SameView(a.scores, b.scores) &&
          SameView(a.lengths, b.lengths) && SameView(a.cells, b.cells) && SameView(a.ids, b.ids) &&
-         SameView(a.counts, b.counts) && SameView(a.workspace, b.workspace);
+         SameView(a.counts, b.counts) && SameView(a.workspace, b.workspace) &&
+         a.variant == b.variant && a.behind_scan == b.behind_scan;
 }
 
 }  // namespace

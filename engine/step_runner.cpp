@@ -193,6 +193,7 @@ StepOutput StepRunner::RunBody(std::span<const StepGroup> groups, const Body& bo
                       .keys = keys_,
                       .scratch = scratch_,
                       .stream = backend_->DefaultStream(),
+                      .switches = options_.switches,
                       .clock = clock,
                       .observer = observer};
   const StepInput step = Fill(groups);

@@ -344,6 +344,7 @@ EngineOptions MakeEngineOptions(const Options& options, int64_t model_context) {
     Fail(ErrorCode::kUsage,
          fmt::format("--kv {} is not known; fp32, bf16, int8 and fp8 are", format));
   engine.kv_format = *parsed;
+  engine.switches = options.switches;
   engine.chunk = options.chunk;
   engine.score_scratch_mib = options.score_scratch_mib;
   if (options.command == Command::kServe) {
