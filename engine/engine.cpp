@@ -31,7 +31,8 @@ const char* FinishReasonName(FinishReason reason) {
 Engine::Engine(const Model& model, Backend& backend, const EngineOptions& options)
     : runner_(model, backend, options),
       context_(std::min(options.max_context, runner_.pages().pages() * kPageCells)),
-      prefixes_(runner_.pages(), model.geometry().index_kpool) {
+      prefixes_(runner_.pages(), model.geometry().index_kpool),
+      speculator_(runner_, options.speculation) {
   for (int64_t slot = options.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -64,6 +65,7 @@ void Engine::Check(const Request& request) const {
     Fail(ErrorCode::kUsage, fmt::format("top_logprobs is {}, 0 to {} are accepted",
                                         request.top_logprobs, kMaxTopLogprobs));
   ValidateSampling(request.sampling, geometry.vocabulary);
+  if (request.speculation) speculator_.Check(*request.speculation);
 }
 
 RequestId Engine::Submit(Request request, TokenCallback callback) {
@@ -141,6 +143,7 @@ void Engine::PreemptYoungest() {
   running_.pop_back();
   Release(*youngest, true);
   youngest->cells = 0;
+  youngest->draft.Reset();
   waiting_.push_front(std::move(youngest));
   ++stats_.preemptions;
 }
@@ -152,7 +155,9 @@ std::vector<StepShare> Engine::Plan() {
     std::vector<ScheduledSequence> scheduled;
     for (const std::unique_ptr<Sequence>& sequence : running_) {
       scheduled.push_back(
-          {static_cast<int64_t>(sequence->tokens.size()) - sequence->cells, sequence->decoding()});
+          {.pending = static_cast<int64_t>(sequence->tokens.size()) - sequence->cells,
+           .decoding = sequence->decoding(),
+           .drafts = static_cast<int64_t>(sequence->draft.tokens.size())});
     }
     std::vector<StepShare> shares = PlanStep(scheduled, runner_.options().chunk);
     const bool fits = std::all_of(shares.begin(), shares.end(), [&](const StepShare& share) {
@@ -201,6 +206,7 @@ void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits, int64_
                    .selection = {},
                    .cached_tokens = sequence.cached_tokens,
                    .finish = {},
+                   .drafts = sequence.draft.counts,
                    .error = {}};
   if (sequence.request.watch_selection && observer_ == nullptr)
     event.selection = std::make_shared<const TokenSelection>(recorder_.Take(row));
@@ -243,6 +249,7 @@ void Engine::FailAll(const std::string& message) {
                                 .top = {},
                                 .selection = {},
                                 .finish = FinishReason::kError,
+                                .drafts = sequence.draft.counts,
                                 .error = message});
   };
   for (std::unique_ptr<Sequence>& sequence : running_) fail(*sequence);
@@ -259,11 +266,49 @@ void Engine::DropCancelled() {
                                  .top = {},
                                  .selection = {},
                                  .finish = FinishReason::kCancelled,
+                                 .drafts = sequence->draft.counts,
                                  .error = {}});
     return true;
   };
   std::erase_if(running_, end);
   std::erase_if(waiting_, end);
+}
+
+// Takes the tokens that a window of [known token, drafts] gives: that of its first row, then those
+// of rows whose draft was the token before. Gives how many drafts were right: their cells stand,
+// those behind them will be written again.
+int64_t Engine::EmitWindow(Sequence& sequence, std::span<const int32_t> drafts,
+                           const View<const float, 2>& logits, int64_t first_row) {
+  const int64_t count = static_cast<int64_t>(drafts.size());
+  if (count > 0) {
+    sequence.draft.counts.AddWindow(count);
+    stats_.drafts.AddWindow(count);
+  }
+  for (int64_t kept = 0;; ++kept) {
+    ++sequence.cells;
+    Emit(sequence, MakeView(logits.row(kept), {logits.dim(1)}), first_row + kept);
+    if (sequence.slot < 0 || kept == count ||
+        sequence.tokens.back() != drafts[static_cast<size_t>(kept)])
+      return kept;
+    sequence.draft.counts.AddAccepted(kept);
+    stats_.drafts.AddAccepted(kept);
+  }
+}
+
+// How many drafts a window behind the sequence's tokens may have: what the answer and the context
+// have left, and cells for which no other sequence has to give way.
+int64_t Engine::DraftRoom(Sequence& sequence, int64_t wanted) {
+  int64_t left = context_ - static_cast<int64_t>(sequence.tokens.size()) - 1;
+  if (sequence.request.max_tokens > 0)
+    left = std::min(left, sequence.request.max_tokens - sequence.answer_tokens() - 1);
+  wanted = std::min(wanted, left);
+  if (wanted <= 0) return 0;
+  const int64_t cells = sequence.cells + 1 + wanted;
+  const int64_t fresh = PagesFor(cells) - static_cast<int64_t>(sequence.pages.size());
+  if (fresh > 0 && prefixes_.Evict(fresh + static_cast<int64_t>(running_.size())))
+    Grow(sequence, cells);
+  return std::clamp<int64_t>(
+      static_cast<int64_t>(sequence.pages.size()) * kPageCells - sequence.cells - 1, 0, wanted);
 }
 
 bool Engine::Step() {
@@ -273,42 +318,83 @@ bool Engine::Step() {
 
   const std::vector<StepShare> shares = Plan();
   std::vector<StepGroup> groups;
+  // Windows: the token that is known, then drafts.
+  std::vector<std::vector<int32_t>> windows(shares.size());
   bool prefill = false;
   int64_t rows = 0;
-  for (const StepShare& share : shares) {
-    const Sequence& sequence = *running_[share.sequence];
-    const bool complete =
-        sequence.cells + share.tokens == static_cast<int64_t>(sequence.tokens.size());
-    groups.push_back(StepGroup{.slot = sequence.slot,
-                               .first_position = sequence.cells,
-                               .tokens = std::span<const int32_t>(sequence.tokens)
-                                             .subspan(static_cast<size_t>(sequence.cells),
-                                                      static_cast<size_t>(share.tokens)),
-                               .pages = sequence.pages,
-                               .logit_rows = complete ? 1 : 0});
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const Sequence& sequence = *running_[shares[i].sequence];
+    const int64_t known = static_cast<int64_t>(sequence.tokens.size()) - sequence.cells;
+    const int64_t tokens = shares[i].tokens;
+    StepGroup group{.slot = sequence.slot,
+                    .first_position = sequence.cells,
+                    .tokens = std::span<const int32_t>(sequence.tokens)
+                                  .subspan(static_cast<size_t>(sequence.cells),
+                                           static_cast<size_t>(std::min(tokens, known))),
+                    .pages = sequence.pages,
+                    .logit_rows = tokens >= known ? 1 + tokens - known : 0};
+    if (tokens > known) {
+      windows[i].assign(group.tokens.begin(), group.tokens.end());
+      windows[i].insert(windows[i].end(), sequence.draft.tokens.begin(),
+                        sequence.draft.tokens.begin() + (tokens - known));
+      group.tokens = windows[i];
+    }
+    groups.push_back(group);
     prefill = prefill || !sequence.decoding();
-    rows += share.tokens;
-    if (complete && sequence.request.watch_selection)
-      recorder_.Watch(rows - 1, sequence.cells + share.tokens - 1);
+    if (sequence.request.watch_selection) {
+      for (int64_t row = tokens - group.logit_rows; row < tokens; ++row)
+        recorder_.Watch(rows + row, sequence.cells + row);
+    }
+    rows += tokens;
   }
   StageClock& clock = prefill ? stats_.prefill : stats_.decode;
-  (prefill ? stats_.prefill_tokens : stats_.decode_tokens) += rows;
   ++stats_.steps;
   clock.Start();
+  const double before = clock.total_seconds();
   SelectionObserver* observer = observer_;
   if (observer == nullptr && recorder_.watches()) observer = &recorder_;
   const StepOutput output = runner_.Run(groups, &clock, observer);
-  int64_t logit_row = 0, row = 0;
+  const int64_t generated = stats_.generated_tokens;
+  std::vector<StandingRows> standing;
+  int64_t first_logits = 0, first_row = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
     Sequence& sequence = *running_[shares[i].sequence];
-    sequence.cells += shares[i].tokens;
-    row += shares[i].tokens;
-    if (groups[i].logit_rows == 0) continue;
-    Emit(sequence,
-         MakeView(static_cast<const float*>(output.logits.row(logit_row)), {output.logits.dim(1)}),
-         row - 1);
-    ++logit_row;
+    const int64_t tokens = shares[i].tokens, logit_rows = groups[i].logit_rows;
+    const int64_t drafts = std::max<int64_t>(0, logit_rows - 1);
+    StandingRows stands{.sequence = &sequence,
+                        .first_row = first_row,
+                        .first_cell = sequence.cells,
+                        .rows = tokens - drafts,
+                        .prompt = !sequence.decoding()};
+    if (logit_rows > 0) {
+      sequence.cells += tokens - logit_rows;
+      const int64_t kept = EmitWindow(sequence, groups[i].tokens.last(static_cast<size_t>(drafts)),
+                                      output.logits.Rows(first_logits, first_logits + logit_rows),
+                                      first_row + tokens - logit_rows);
+      if (drafts > 0) Speculator::ObserveWindow(sequence, drafts, kept);
+      stands.rows += kept;
+      if (observer_ != nullptr) {
+        for (int64_t row = 0; row <= kept; ++row)
+          observer_->Keep(first_row + tokens - logit_rows + row);
+      }
+    } else {
+      sequence.cells += tokens;
+    }
+    if (sequence.slot >= 0) standing.push_back(stands);
+    first_row += tokens;
+    first_logits += logit_rows;
   }
+  recorder_.Clear();
+  (prefill ? stats_.prefill_tokens : stats_.decode_tokens) +=
+      prefill ? rows : stats_.generated_tokens - generated;
+  clock.Stop();
+  if (!prefill)
+    speculator_.ObserveStep(rows, static_cast<int64_t>(shares.size()),
+                            clock.total_seconds() - before);
+  clock.Start();
+  speculator_.Propose(standing, output.hidden, [this](Sequence& sequence, int64_t wanted) {
+    return DraftRoom(sequence, wanted);
+  });
   clock.Stop();
   DropFinished();
   return true;

@@ -11,13 +11,14 @@
 #include "engine/prefix_pages.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/speculator.h"
 #include "engine/stage_clock.h"
 #include "engine/step_runner.h"
 
 namespace strata {
 
-// Work done so far. A step that reads any prompt tokens counts as prefill with all its rows; others
-// as decode.
+// Work done so far. A step that reads any prompt tokens counts as prefill, with all its rows;
+// others as decode, with the tokens they gave. Drafting counts with the step before it.
 struct EngineStats {
   int64_t finished[kFinishReasons] = {};  // by FinishReason
   int64_t prompt_tokens = 0;              // of requests that were admitted
@@ -26,13 +27,14 @@ struct EngineStats {
   int64_t preemptions = 0;  // a sequence gave its pages to older ones and was read again later
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
+  DraftCounts drafts;
   int64_t steps = 0;
   StageClock prefill;
   StageClock decode;
 };
 
 // One owner thread calls everything. A request's tokens do not depend on its neighbours, the chunk,
-// prefix reuse, or whether it was preempted.
+// prefix reuse, drafts, or whether it was preempted.
 class Engine {
  public:
   Engine(const Model& model, Backend& backend, const EngineOptions& options);
@@ -64,6 +66,7 @@ class Engine {
   void set_observer(SelectionObserver* observer) { observer_ = observer; }
 
   const EngineStats& stats() const { return stats_; }
+  Speculator& speculator() { return speculator_; }
   StepRunner& runner() { return runner_; }
   const StepRunner& runner() const { return runner_; }
   const PrefixCache& prefixes() const { return prefixes_; }
@@ -81,6 +84,9 @@ class Engine {
   bool Grow(Sequence& sequence, int64_t cells);
   void PreemptYoungest();
   void Emit(Sequence& sequence, const View<const float, 1>& logits, int64_t row);
+  int64_t EmitWindow(Sequence& sequence, std::span<const int32_t> drafts,
+                     const View<const float, 2>& logits, int64_t first_row);
+  int64_t DraftRoom(Sequence& sequence, int64_t wanted);
   void Finish(Sequence& sequence, TokenEvent event);
   void Remember(Sequence& sequence, int64_t cells);
   void Release(Sequence& sequence, bool keep_prefix);
@@ -90,6 +96,7 @@ class Engine {
   StepRunner runner_;
   const int64_t context_;
   PrefixCache prefixes_;
+  Speculator speculator_;
   std::vector<int64_t> free_slots_;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;  // oldest request first

@@ -49,9 +49,19 @@ struct StepContext {
   SelectionObserver* observer = nullptr;  // may be null
 };
 
+// What a draft pass reads beside its tokens.
+struct DraftInput {
+  View<const float, 2> hidden;  // [rows, hidden] outputs of the pass before, as in StepOutput
+  // [rows, columns] cells to attend to, ascending, -1 padded: the selection of the first pass of
+  // the same draft. Empty: the layer selects itself.
+  View<int32_t, 2> shared_ids = {};
+};
+
 struct StepOutput {
   View<float, 2> logits;  // [logit rows, vocabulary], in the scratch arena
   View<float, 2> hidden;  // [rows, hidden] after the final norm, in the scratch arena
+  View<int32_t, 2> selected =
+      {};  // [rows, columns] ids of the last full layer, in the scratch arena
 };
 
 // A step is a pure function of StepInput and the caches: it allocates nothing, reads no host value
@@ -66,6 +76,16 @@ class Model {
   // at most.
   virtual size_t ScratchBytes(int64_t rows, int64_t logit_rows, int64_t score_elements) const = 0;
   virtual StepOutput Run(const StepInput& step, StepContext& context) const = 0;
+
+  // Whether there is a prediction layer, and RunDraft can be called.
+  virtual bool has_draft_layer() const { return false; }
+  // The second and later passes of a draft attend to what the first one selected.
+  virtual bool shares_draft_selection() const { return false; }
+  // The prediction layer: row i takes the token step.tokens(i), which is the one behind the row's
+  // cell step.positions(i), and hidden(i); writes that cell of the layer's own caches, and gives
+  // logits for the token after that.
+  virtual StepOutput RunDraft(const StepInput& step, const DraftInput& input,
+                              StepContext& context) const;
 };
 
 }  // namespace strata

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/speculation.h"
 #include "kernels/dtype.h"
 
 namespace strata {
@@ -35,6 +36,7 @@ struct EngineOptions {
   int64_t score_scratch_mib = 64;  // bound on the [rows x candidates] scores of one layer
   bool prefix_reuse = true;  // keep the pages of finished sequences for prompts that begin alike
   Switches switches;         // which CUDA kernels score and select
+  SpeculationOptions speculation;  // of requests that do not choose themselves
 };
 
 }  // namespace strata

@@ -54,6 +54,11 @@ class Sampler {
     ++answer_counts_[token];
     ++accepted_;
   }
+  // Takes back the last Accept, which was of `token`.
+  void Undo(int32_t token) {
+    if (--answer_counts_[token] == 0) answer_counts_.erase(token);
+    --accepted_;
+  }
   // A number in [0, 1) that is a pure function of its arguments.
   static float Uniform(uint64_t seed, uint64_t index);
 

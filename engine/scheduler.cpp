@@ -48,6 +48,12 @@ std::vector<StepShare> PlanStep(std::span<const ScheduledSequence> sequences, in
     shares.push_back({i, sequences[i].pending});
     left -= sequences[i].pending;
   }
+  for (StepShare& share : shares) {
+    const int64_t drafts = std::min(sequences[share.sequence].drafts, left - reserved);
+    if (drafts <= 0) continue;
+    share.tokens += drafts;
+    left -= drafts;
+  }
   ShareEvenly(sequences, left, shares);
   return shares;
 }

@@ -12,6 +12,7 @@ struct ScheduledSequence {
   int64_t pending = 0;    // tokens that are known but not in the cache yet: the rest of the prompt,
                           // or 1 when decoding
   bool decoding = false;  // the prompt is done
+  int64_t drafts = 0;     // guesses that could be verified behind a decoding sequence's token
 };
 
 struct StepShare {
@@ -20,9 +21,9 @@ struct StepShare {
 };
 
 // A pure function of its inputs: every decoding sequence gets its row, oldest first; what is left
-// of `budget` rows goes to prompts, and prompts get at least a quarter of the budget when one
-// waits, so that neither starves. Prompts share evenly, and what a short one leaves goes to the
-// others: a short request does not wait until a long prompt is read.
+// of `budget` rows goes to drafts, then to prompts, and prompts get at least a quarter of the
+// budget when one waits, so that none starves. Prompts share evenly, and what a short one leaves
+// goes to the others: a short request does not wait until a long prompt is read.
 std::vector<StepShare> PlanStep(std::span<const ScheduledSequence> sequences, int64_t budget);
 
 }  // namespace strata

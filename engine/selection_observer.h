@@ -26,6 +26,9 @@ class SelectionObserver {
   virtual ~SelectionObserver() = default;
   // Called once per full-indexer layer and row block, in layer order. The views end with the call.
   virtual void Observe(const ObservedSelection& selection) = 0;
+  // After the step, for each row whose logits gave a token of the answer, in row order. Rows of
+  // drafts that were wrong are not kept.
+  virtual void Keep(int64_t row) { static_cast<void>(row); }
 };
 
 }  // namespace strata

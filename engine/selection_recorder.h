@@ -23,6 +23,7 @@ struct TokenSelection {
 class SelectionRecorder : public SelectionObserver {
  public:
   void Watch(int64_t row, int64_t position) { rows_[row].position = position; }
+  void Clear() { rows_.clear(); }
   bool watches() const { return !rows_.empty(); }
   // What was seen of a watched row; the row is forgotten.
   TokenSelection Take(int64_t row);

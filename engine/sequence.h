@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/draft_state.h"
 #include "engine/sampler.h"
 #include "engine/selection_recorder.h"
+#include "engine/speculation.h"
 #include "engine/token_constraint.h"
 
 namespace strata {
@@ -27,6 +29,7 @@ struct Request {
   std::shared_ptr<const TokenConstraint> constraint;
   bool watch_selection = false;  // events carry where their step looked
   int32_t top_logprobs = 0;      // most likely tokens to report beside each token, at most 20
+  std::optional<SpeculationOptions> speculation;  // none: the engine's
 };
 
 constexpr int32_t kMaxTopLogprobs = 20;
@@ -48,7 +51,8 @@ struct TokenEvent {
   std::shared_ptr<const TokenSelection> selection;  // of a watched request
   int64_t cached_tokens = 0;                        // prompt tokens that came from the prefix cache
   std::optional<FinishReason> finish;
-  std::string error;  // with kError
+  DraftCounts drafts;  // of the sequence so far
+  std::string error;   // with kError
 };
 // Called on the thread that runs Engine::Step. Must not call back into the engine.
 using TokenCallback = std::function<void(const TokenEvent&)>;
@@ -74,6 +78,7 @@ struct Sequence {
   bool cancelled = false;
   Sampler sampler;
   std::unique_ptr<TokenConstraint> constraint;
+  DraftState draft;
 
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }

@@ -215,6 +215,7 @@ ModelConfig ReadConfig(const ordered_json& root, const std::string& file_name) {
   config.hidden = fields.NeedInteger("hidden_size", 1, kMaxWidth);
   config.layers = fields.NeedInteger("num_hidden_layers", 1, kMaxLayers);
   config.mtp_layers = fields.IntegerOr("num_nextn_predict_layers", 0, 0, 8);
+  config.draft_shares_selection = fields.Boolean("index_share_for_mtp_iteration").value_or(false);
   config.heads = fields.NeedInteger("num_attention_heads", 1, 4096);
   config.q_lora_rank = fields.IntegerOr("q_lora_rank", 0, 0, kMaxWidth);
   if (config.q_lora_rank == 0)

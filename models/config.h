@@ -45,7 +45,10 @@ struct ModelConfig {
 
   int64_t vocabulary = 0;
   int64_t hidden = 0;
-  int64_t layers = 0;      // main layers, without MTP
+  int64_t layers = 0;  // main layers, without MTP
+  // Later passes of a draft attend to what its first pass selected (GLM-5.2:
+  // index_share_for_mtp_iteration). The target's own selection is never taken.
+  bool draft_shares_selection = false;
   int64_t mtp_layers = 0;  // num_nextn_predict_layers; their index starts at `layers`
   int64_t heads = 0;
   int64_t q_lora_rank = 0;  // at least 1: the indexer's queries come from it

@@ -33,7 +33,7 @@ ModelGeometry MakeGeometry(const ModelConfig& config, bool mtp) {
   geometry.index_dim = config.index_dim;
   geometry.index_topk = config.index_topk;
   geometry.index_kpool = config.index_kpool;
-  const int64_t layers = config.layers + (mtp ? config.mtp_layers : 0);
+  const int64_t layers = config.layers + (mtp ? 1 : 0);
   geometry.layer_has_indexer.assign(config.layer_has_indexer.begin(),
                                     config.layer_has_indexer.begin() + layers);
   return geometry;
@@ -83,14 +83,17 @@ DsaModel::DsaModel(Checkpoint checkpoint, ModelConfig config, Backend& backend, 
 
 std::unique_ptr<DsaModel> DsaModel::Load(const std::filesystem::path& directory, ModelConfig config,
                                          Backend& backend, const LoadOptions& options) {
-  if (options.mtp && config.mtp_layers == 0) {
+  if (options.draft_layer == DraftLayer::kNeeded && config.mtp_layers == 0) {
     Fail(ErrorCode::kModelFile,
-         fmt::format("{} has no prediction layers (num_nextn_predict_layers is 0); run without "
-                     "multi-token prediction",
+         fmt::format("{} has no prediction layer (num_nextn_predict_layers is 0); use --drafter "
+                     "ngram, or leave --spec out",
                      directory.string()));
   }
-  std::unique_ptr<DsaModel> model(
-      new DsaModel(Checkpoint::Open(directory), std::move(config), backend, options.mtp));
+  Checkpoint opened = Checkpoint::Open(directory);
+  const bool mtp =
+      options.draft_layer == DraftLayer::kNeeded ||
+      (options.draft_layer == DraftLayer::kIfPresent && MtpHead::Present(opened, config));
+  std::unique_ptr<DsaModel> model(new DsaModel(std::move(opened), std::move(config), backend, mtp));
   const ModelConfig& settings = model->config_;
   const Checkpoint& checkpoint = model->checkpoint_;
   model->embedding_ =
@@ -103,13 +106,13 @@ std::unique_ptr<DsaModel> DsaModel::Load(const std::filesystem::path& directory,
   const double mscale = model->frequencies_.softmax_mscale;
   const float softmax_scale =
       static_cast<float>(mscale * mscale / std::sqrt(static_cast<double>(settings.query_dim())));
-  const double total = static_cast<double>(settings.layers + (options.mtp ? 1 : 0));
+  const double total = static_cast<double>(settings.layers + (mtp ? 1 : 0));
   for (int64_t index = 0; index < settings.layers; ++index) {
     model->layers_.push_back(
         std::make_unique<DsaLayer>(checkpoint, settings, model->geometry_, index, softmax_scale));
     if (options.progress) options.progress(static_cast<double>(index + 1) / total);
   }
-  if (options.mtp) {
+  if (mtp) {
     model->mtp_ = std::make_unique<MtpHead>(checkpoint, settings, model->geometry_, softmax_scale);
     if (options.progress) options.progress(1.0);
   }
@@ -195,18 +198,24 @@ StepOutput DsaModel::Run(const StepInput& step, StepContext& context) const {
                       .epsilon = static_cast<float>(config_.rms_norm_epsilon),
                       .y = normed},
               context.stream);
-  return StepOutput{.logits = Logits(step, normed, context), .hidden = normed};
+  return StepOutput{
+      .logits = Logits(step, normed, context), .hidden = normed, .selected = state.selection.ids};
 }
 
-StepOutput DsaModel::RunDraft(const StepInput& step, const View<const float, 2>& hidden,
+StepOutput DsaModel::RunDraft(const StepInput& step, const DraftInput& input,
                               StepContext& context) const {
   if (mtp_ == nullptr)
     Fail(ErrorCode::kInternal, "a draft was asked of a model loaded without its prediction layer");
   MlaStepState state = BeginStep(step, context);
+  if (!input.shared_ids.empty()) {
+    state.selection.ids = input.shared_ids;
+    state.selection_given = true;
+  }
   View<float, 2> embedded = Embed(step, context);
   View<float, 2> normed = context.scratch.Take<float>({step.rows, config_.hidden});
-  mtp_->Forward(step, embedded, hidden, normed, state, *selection_, context);
-  return StepOutput{.logits = Logits(step, normed, context), .hidden = normed};
+  mtp_->Forward(step, embedded, input.hidden, normed, state, *selection_, context);
+  return StepOutput{
+      .logits = Logits(step, normed, context), .hidden = normed, .selected = state.selection.ids};
 }
 
 }  // namespace strata

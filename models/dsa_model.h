@@ -34,9 +34,14 @@ class DsaLayer {
   MoeLayer mlp_;
 };
 
+enum class DraftLayer : uint8_t {
+  kSkip,       // the prediction layer stays in the file
+  kIfPresent,  // loaded where config and checkpoint have one
+  kNeeded,     // Fail(kModelFile) where they do not
+};
+
 struct LoadOptions {
-  bool mtp = false;  // load the multi-token prediction layers too; Fail(kModelFile) when the
-                     // checkpoint has none
+  DraftLayer draft_layer = DraftLayer::kSkip;
   // Called after each layer with the share of layers loaded, 0 to 1; may be empty.
   std::function<void(double)> progress;
 };
@@ -53,12 +58,10 @@ class DsaModel : public Model {
   size_t ScratchBytes(int64_t rows, int64_t logit_rows, int64_t score_elements) const override;
   StepOutput Run(const StepInput& step, StepContext& context) const override;
 
-  // One draft: the prediction layer over rows whose token is the one after `hidden`'s row: row i
-  // takes the embedding of step.tokens(i) and hidden(i) [rows, hidden], writes its own cells of the
-  // MTP layer's caches at step.positions, and gives logits for the token after that. Needs
-  // LoadOptions::mtp.
-  StepOutput RunDraft(const StepInput& step, const View<const float, 2>& hidden,
-                      StepContext& context) const;
+  bool has_draft_layer() const override { return mtp_ != nullptr; }
+  bool shares_draft_selection() const override { return config_.draft_shares_selection; }
+  StepOutput RunDraft(const StepInput& step, const DraftInput& input,
+                      StepContext& context) const override;
 
  private:
   DsaModel(Checkpoint checkpoint, ModelConfig config, Backend& backend, bool mtp);

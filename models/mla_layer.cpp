@@ -149,15 +149,20 @@ void MlaLayer::RunIndexer(const StepInput& step, const View<const float, 2>& x,
                 .epsilon = kIndexNormEpsilon,
                 .y = keys},
       context.stream);
-  View<float, 2> queries = context.scratch.Take<float>({step.rows, heads * dim});
-  Run(Linear{.x = query_latent, .w = indexer_.query, .y = queries}, context.stream);
-  const View<float, 3> query_heads = SplitHeads(queries, heads);
   if (rope > 0) {
     Run(Rope{.x = SplitHeads(keys, 1).Columns(0, rope),
              .cosines = state.cosines,
              .sines = state.sines,
              .pairing = pairing},
         context.stream);
+  }
+  stage_.Append(step, keys, {}, {}, context);
+  if (state.selection_given) return;
+
+  View<float, 2> queries = context.scratch.Take<float>({step.rows, heads * dim});
+  Run(Linear{.x = query_latent, .w = indexer_.query, .y = queries}, context.stream);
+  const View<float, 3> query_heads = SplitHeads(queries, heads);
+  if (rope > 0) {
     Run(Rope{.x = query_heads.Columns(0, rope),
              .cosines = state.cosines,
              .sines = state.sines,
@@ -173,7 +178,6 @@ void MlaLayer::RunIndexer(const StepInput& step, const View<const float, 2>& x,
                          .row_stride = config_->hidden},
              .y = weights},
       context.stream);
-  stage_.Append(step, keys, {}, {}, context);
   stage_.Select(step, query_heads, weights, graph, state.selection, context);
 }
 

@@ -20,6 +20,8 @@ struct MlaStepState {
   View<float, 2> cosines;  // [rows, rope / 2]
   View<float, 2> sines;    // [rows, rope / 2]
   Selection selection;
+  // Full layers write their index keys but do not select: `selection` was made by an earlier pass.
+  bool selection_given = false;
 };
 
 // Weights stay where the checkpoint maps them; what is derived (the transposed key half of

@@ -8,14 +8,26 @@
 
 namespace strata {
 
+namespace {
+
+std::string Prefix(const ModelConfig& config) {
+  return fmt::format("model.layers.{}.", config.layers);
+}
+
+}  // namespace
+
+bool MtpHead::Present(const Checkpoint& checkpoint, const ModelConfig& config) {
+  return config.mtp_layers > 0 && checkpoint.Find(Prefix(config) + "eh_proj.weight") != nullptr;
+}
+
 MtpHead::MtpHead(const Checkpoint& checkpoint, const ModelConfig& config,
                  const ModelGeometry& geometry, float softmax_scale)
     : epsilon_(static_cast<float>(config.rms_norm_epsilon)) {
-  const std::string prefix = fmt::format("model.layers.{}.", config.layers);
-  if (checkpoint.Find(prefix + "eh_proj.weight") == nullptr) {
+  const std::string prefix = Prefix(config);
+  if (!Present(checkpoint, config)) {
     Fail(ErrorCode::kModelFile, fmt::format("config.json promises {} prediction layer(s), but "
-                                            "{}eh_proj.weight is not in the checkpoint; run "
-                                            "without multi-token prediction",
+                                            "{}eh_proj.weight is not in the checkpoint; use "
+                                            "--drafter ngram, or leave --spec out",
                                             config.mtp_layers, prefix));
   }
   embedding_norm_ = checkpoint.NeedFloats(prefix + "enorm.weight", {{config.hidden}});

@@ -245,7 +245,7 @@ TEST_F(ShippedGolden, PredictionLayerDraftsTheReferenceTokens) {
           {rows, width});
       const StepOutput output =
           runner.runner().RunBody({&group, 1}, [&](const StepInput& step, StepContext& context) {
-            return loaded_->model->RunDraft(step, hidden, context);
+            return loaded_->model->RunDraft(step, {.hidden = hidden}, context);
           });
       for (int64_t row = 0; row < rows; ++row) {
         last_logits.assign(output.logits.row(row), output.logits.row(row) + output.logits.dim(1));

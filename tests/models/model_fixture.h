@@ -48,8 +48,10 @@ class LoadedModel {
   LoadedModel(ModelConfig config, const std::filesystem::path& directory, int threads = 2,
               bool mtp = false)
       : backend(MakeCpuBackend(threads)),
-        model(DsaModel::Load(directory, std::move(config), *backend,
-                             LoadOptions{.mtp = mtp, .progress = {}})) {}
+        model(
+            DsaModel::Load(directory, std::move(config), *backend,
+                           LoadOptions{.draft_layer = mtp ? DraftLayer::kNeeded : DraftLayer::kSkip,
+                                       .progress = {}})) {}
 
   std::unique_ptr<Backend> backend;
   std::unique_ptr<DsaModel> model;
