@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/api_error.h"
+#include "server/draft_json.h"
 
 namespace strata {
 
@@ -82,6 +83,7 @@ void Answers::End(Choice& choice, const std::string& reason) {
 
 void Answers::Read(int64_t index, const TokenEvent& event, AnswerPiece& piece) {
   Choice& choice = choices_[static_cast<size_t>(index)];
+  choice.drafts = event.drafts;
   if (index == 0 && event.cached_tokens > 0) usage_.cached_tokens = event.cached_tokens;
   if (event.finish == FinishReason::kError) {
     End(choice, "error");
@@ -153,6 +155,8 @@ nlohmann::ordered_json Answers::Timings() const {
   const double prompt = Seconds(first - arrival_);
   const double answer = last_token_ ? Seconds(*last_token_ - first) : 0.0;
   const int64_t read = usage_.prompt_tokens - usage_.cached_tokens;
+  DraftCounts drafts;
+  for (const Choice& choice : choices_) drafts.Add(choice.drafts);
   const int64_t later = usage_.completion_tokens - static_cast<int64_t>(choices_.size());
   return {{"cached_n", usage_.cached_tokens},
           {"prompt_n", read},
@@ -161,7 +165,10 @@ nlohmann::ordered_json Answers::Timings() const {
           {"predicted_n", usage_.completion_tokens},
           {"predicted_ms", answer * 1e3},
           {"predicted_per_second",
-           answer > 0.0 && later > 0 ? static_cast<double>(later) / answer : 0.0}};
+           answer > 0.0 && later > 0 ? static_cast<double>(later) / answer : 0.0},
+          {"draft_n", drafts.drafted_tokens()},
+          {"draft_n_accepted", drafts.accepted_tokens()},
+          {"drafts", DraftJson(drafts)}};
 }
 
 void Answers::Log() const {

@@ -71,6 +71,7 @@ class Answers {
     std::shared_ptr<TokenStream> stream;
     Tokenizer::Stream text;
     StopStrings stops;
+    DraftCounts drafts = {};
     bool open = true;
   };
 

@@ -76,6 +76,24 @@ std::vector<int32_t> ReadStopTokens(const Fields& fields, int64_t vocabulary) {
   return tokens;
 }
 
+// "speculative": {"drafts": 0 to 7, "drafter": ..., "min_p": 0 to 1}, over the server's own choice.
+std::optional<SpeculationOptions> ReadSpeculation(const Fields& fields,
+                                                  const SpeculationOptions& defaults) {
+  const Fields::Json* own = fields.Object("speculative");
+  if (own == nullptr) return std::nullopt;
+  const Fields choice(*own, "speculative.");
+  SpeculationOptions options = defaults;
+  if (const auto drafts = choice.Integer("drafts", 0, kMaxDrafts)) options.drafts = *drafts;
+  if (const auto least = choice.Number("min_p", 0.0, 1.0))
+    options.min_probability = static_cast<float>(*least);
+  if (const auto name = choice.String("drafter")) {
+    const std::optional<DrafterKind> kind = ParseDrafter(name->c_str());
+    if (!kind) choice.Refuse("drafter", "auto, mtp, ngram or off is wanted");
+    options.drafter = *kind;
+  }
+  return options;
+}
+
 }  // namespace
 
 std::vector<std::string> ReadStops(const Fields& fields, const char* name) {
@@ -118,6 +136,8 @@ GenerationCall ReadCall(const Fields& fields, const Service& service) {
     call.watch_selection = Fields(*own, "strata.").Boolean("selection").value_or(false);
     call.request.watch_selection = call.watch_selection;
   }
+  call.request.speculation =
+      ReadSpeculation(fields, model.engine->engine().runner().options().speculation);
   call.choices = fields.Integer("n", 1, kMaxChoices).value_or(1);
   call.stops = ReadStops(fields, "stop");
   call.stream = fields.Boolean("stream").value_or(false);

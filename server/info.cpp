@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "server/api_error.h"
+#include "server/draft_json.h"
 #include "server/page.h"
 #include "server/prompt.h"
 
@@ -91,6 +92,7 @@ HttpResponse Status(const Service& service) {
                        {"cached_tokens", status.stats.cached_tokens},
                        {"generated_tokens", status.stats.generated_tokens},
                        {"preemptions", status.stats.preemptions},
+                       {"drafts", DraftJson(status.stats.drafts)},
                        {"switches",
                         {{"STRATA_SCORES_HALVE", switch_text(switches.scores_halve)},
                          {"STRATA_TOPK_SPLIT", switch_text(switches.topk_split)}}}});
@@ -121,6 +123,11 @@ HttpResponse Props(const Service& service) {
                        {"max_waiting", model.engine->max_waiting()},
                        {"score_scratch_mib", options.score_scratch_mib},
                        {"prefix_reuse", options.prefix_reuse},
+                       {"speculative",
+                        {{"drafts", options.speculation.drafts},
+                         {"drafter", DrafterName(options.speculation.drafter)},
+                         {"min_p", options.speculation.min_probability},
+                         {"adaptive", options.speculation.adaptive}}},
                        {"ping_seconds", service.options().ping_seconds},
                        {"max_answer_tokens", service.options().max_answer_tokens},
                        {"chat", model.chat != nullptr},

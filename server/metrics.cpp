@@ -84,6 +84,18 @@ std::string Metrics::Text(const EngineStatus& status) const {
   Single("num_preemptions_total", "counter",
          "Requests that gave their pages to older ones and were read again.",
          number(stats.preemptions), text);
+  Single("spec_decode_num_drafts_total", "counter", "Steps of a sequence that verified drafts.",
+         number(stats.drafts.windows), text);
+  Single("spec_decode_num_draft_tokens_total", "counter", "Tokens drafted and verified.",
+         number(stats.drafts.drafted_tokens()), text);
+  Single("spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.",
+         number(stats.drafts.accepted_tokens()), text);
+  Header("spec_decode_num_accepted_tokens_per_pos_total", "counter",
+         "Drafted tokens that were right, by their place in the window.", text);
+  for (size_t place = 0; place < stats.drafts.accepted.size(); ++place)
+    text +=
+        fmt::format("strata_spec_decode_num_accepted_tokens_per_pos_total{{position=\"{}\"}} {}\n",
+                    place, stats.drafts.accepted[place]);
   Single("engine_steps_total", "counter", "Forward passes.", number(stats.steps), text);
   Header("stage_seconds", "counter", "Time of forward passes by stage.", text);
   for (int stage = 0; stage < kStages; ++stage) {

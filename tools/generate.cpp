@@ -11,6 +11,7 @@
 #include "kernels/status.h"
 #include "models/json.h"
 #include "models/utf8.h"
+#include "server/draft_json.h"
 #include "tools/commands.h"
 #include "tools/selection_trace.h"
 #include "tools/session.h"
@@ -73,6 +74,15 @@ nlohmann::ordered_json TimingJson(int64_t tokens, const StageClock& clock) {
   return json;
 }
 
+// "87 % 61 % 40 %": of the drafts at each place, those that were right.
+std::string AcceptanceText(const DraftCounts& drafts) {
+  std::string text;
+  for (size_t place = 0; place < drafts.drafted.size() && drafts.drafted[place] > 0; ++place)
+    text += fmt::format(" {:.0f} %", 100.0 * static_cast<double>(drafts.accepted[place]) /
+                                         static_cast<double>(drafts.drafted[place]));
+  return text;
+}
+
 void PrintJson(const Answer& answer, const Session& session, int64_t prompt_tokens) {
   const EngineStats& stats = session.engine->stats();
   const nlohmann::ordered_json json = {
@@ -87,7 +97,8 @@ void PrintJson(const Answer& answer, const Session& session, int64_t prompt_toke
        {{"load_seconds", session.load_seconds},
         {"first_token_seconds", answer.first_token_seconds},
         {"prefill", TimingJson(stats.prefill_tokens, stats.prefill)},
-        {"decode", TimingJson(stats.decode_tokens, stats.decode)}}}};
+        {"decode", TimingJson(stats.decode_tokens, stats.decode)}}},
+      {"drafts", DraftJson(stats.drafts)}};
   fmt::print("{}\n", json.dump());
 }
 
@@ -178,6 +189,12 @@ int RunGenerate(const Options& options, const std::filesystem::path& directory) 
         stderr);
     std::fputs(TimingLine("prefill", stats.prefill_tokens, stats.prefill).c_str(), stderr);
     std::fputs(TimingLine("decode", stats.decode_tokens, stats.decode).c_str(), stderr);
+    if (stats.drafts.windows > 0)
+      std::fputs(fmt::format("drafts   {:7} of {} right in {} windows; by place:{}\n",
+                             stats.drafts.accepted_tokens(), stats.drafts.drafted_tokens(),
+                             stats.drafts.windows, AcceptanceText(stats.drafts))
+                     .c_str(),
+                 stderr);
   }
   if (options.trace_selection) {
     std::fputs("selected cells over the answer's steps (dark: much of the stretch is selected)\n",

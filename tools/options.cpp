@@ -164,6 +164,34 @@ void AddSamplingFlags(CLI::App& app, Options& options) {
       ->group(group);
 }
 
+void AddSpeculationFlags(CLI::App& app, Options& options) {
+  const char* group = "Speculation (the same answers in fewer steps)";
+  app.add_option("--spec", options.speculation.drafts,
+                 "tokens to draft and verify per step, 0 to 7; default 0")
+      ->group(group)
+      ->check(CLI::Range(int64_t{0}, kMaxDrafts))
+      ->type_name("N");
+  app.add_option_function<std::string>(
+         "--drafter",
+         [&options](const std::string& name) {
+           options.speculation.drafter = *ParseDrafter(name.c_str());
+         },
+         "mtp: the model's prediction layer; ngram: what followed the last tokens before; auto: "
+         "ngram where a long stretch repeats, else mtp; off. Default auto")
+      ->group(group)
+      ->check(CLI::IsMember({"auto", "mtp", "ngram", "off"}))
+      ->type_name("NAME");
+  app.add_option("--spec-min-p", options.speculation.min_probability,
+                 "mtp stops drafting before a token less likely than P; default 0")
+      ->group(group)
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("P");
+  app.add_flag_callback(
+         "--spec-fixed", [&options] { options.speculation.adaptive = false; },
+         "draft N tokens at every step, also where fewer are measured to be faster")
+      ->group(group);
+}
+
 void AddOutputFlags(CLI::App& app, Options& options) {
   const char* group = "Output";
   app.add_flag("--json", options.json, "one JSON object on stdout instead of the text")
@@ -258,6 +286,7 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
   AddModelFlags(app, options);
   AddPromptFlags(app, options);
   AddSamplingFlags(app, options);
+  AddSpeculationFlags(app, options);
   AddOutputFlags(app, options);
   bool serve = false;
   AddServingFlags(app, options, serve);
@@ -281,6 +310,7 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
   CLI::App* plan = app.add_subcommand(
       "plan", "print every part's bytes and the largest context that fits, before loading");
   AddModelFlags(*plan, options);
+  AddSpeculationFlags(*plan, options);
   AddOutputFlags(*plan, options);
 
   CLI::App* eval =
@@ -347,6 +377,7 @@ EngineOptions MakeEngineOptions(const Options& options, int64_t model_context) {
   engine.switches = options.switches;
   engine.chunk = options.chunk;
   engine.score_scratch_mib = options.score_scratch_mib;
+  engine.speculation = options.speculation;
   if (options.command == Command::kServe) {
     engine.max_sequences = options.serving.parallel;
     engine.prefix_reuse = !options.serving.no_prefix_cache;

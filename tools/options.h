@@ -51,6 +51,8 @@ struct Options {
   std::vector<std::string> logit_bias;  // TOKEN=BIAS
   std::optional<uint64_t> seed;         // default: 0
 
+  SpeculationOptions speculation;
+
   int64_t max_context = 0;  // 0: what the model was trained for
   std::string rope_scaling = "none";
   double rope_scale = 1.0;

@@ -24,7 +24,9 @@ int RunPlan(const Options& options, const std::filesystem::path& directory) {
   EngineOptions engine = MakeEngineOptions(options, config.max_position);
   const std::unique_ptr<Backend> backend = MakeCpuBackend(options.threads);
   // Loading maps the weights and copies only what is derived from them.
-  const std::unique_ptr<DsaModel> model = DsaModel::Load(directory, config, *backend);
+  const std::unique_ptr<DsaModel> model = DsaModel::Load(
+      directory, config, *backend,
+      LoadOptions{.draft_layer = NeededDraftLayer(options.speculation), .progress = {}});
   const CachePlan plan = PlanCaches(*model, engine);
   const size_t weights = model->weight_bytes();
   const size_t total = weights + plan.total();

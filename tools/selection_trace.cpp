@@ -41,11 +41,29 @@ std::string Words(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens
 }  // namespace
 
 void SelectionTrace::Observe(const ObservedSelection& selection) {
-  const int64_t row = selection.ids.dim(0) - 1;
-  Layer& layer = layers_[selection.layer];
-  const int64_t cells = selection.lengths(row);
-  const int32_t* ids = selection.ids.row(row);
-  const std::vector<int32_t> chosen(ids, ids + selection.counts(row));
+  for (int64_t row = 0; row < selection.ids.dim(0); ++row) {
+    std::map<int64_t, Seen>& layers = rows_[selection.first_row + row];
+    // A row of an earlier step whose draft was wrong.
+    if (layers.contains(selection.layer)) layers.clear();
+    Seen& seen = layers[selection.layer];
+    const int32_t* ids = selection.ids.row(row);
+    seen.ids.assign(ids, ids + selection.counts(row));
+    seen.kpool = selection.kpool;
+    seen.cells = selection.lengths(row);
+    if (selection.scores.empty()) continue;
+    const float* scores = selection.scores.row(row);
+    seen.scores.assign(scores, scores + selection.candidates(row));
+  }
+}
+
+void SelectionTrace::Keep(int64_t row) {
+  for (const auto& [layer, seen] : rows_[row]) Add(layers_[layer], seen);
+  rows_.erase(row);
+}
+
+void SelectionTrace::Add(Layer& layer, const Seen& seen) {
+  const int64_t cells = seen.cells;
+  const std::vector<int32_t>& chosen = seen.ids;
   ++layer.steps;
   layer.cells = cells;
   layer.density.resize(kBuckets, 0.0);
@@ -65,15 +83,13 @@ void SelectionTrace::Observe(const ObservedSelection& selection) {
   }
   layer.previous = chosen;
 
-  const int64_t candidates = selection.candidates(row);
-  if (selection.scores.empty() ||
-      candidates * selection.kpool <= static_cast<int64_t>(chosen.size()))
-    return;
+  const int64_t candidates = static_cast<int64_t>(seen.scores.size());
+  if (candidates * seen.kpool <= static_cast<int64_t>(chosen.size())) return;
   ++layer.scored_steps;
-  const float* scores = selection.scores.row(row);
+  const float* scores = seen.scores.data();
   std::vector<bool> taken(static_cast<size_t>(candidates), false);
   for (int32_t id : chosen) {
-    if (id / selection.kpool < candidates) taken[static_cast<size_t>(id / selection.kpool)] = true;
+    if (id / seen.kpool < candidates) taken[static_cast<size_t>(id / seen.kpool)] = true;
   }
   float last = INFINITY, next = -INFINITY;
   for (int64_t j = 0; j < candidates; ++j) {
@@ -93,7 +109,7 @@ void SelectionTrace::Observe(const ObservedSelection& selection) {
   layer.ties += ties;
   layer.best_scores.resize(static_cast<size_t>(cells), 0.0);
   for (int64_t j = 0; j < candidates; ++j)
-    layer.best_scores[static_cast<size_t>(j * selection.kpool)] += scores[j];
+    layer.best_scores[static_cast<size_t>(j * seen.kpool)] += scores[j];
 }
 
 std::string SelectionTrace::Text(const Tokenizer& tokenizer,

@@ -11,10 +11,12 @@
 
 namespace strata {
 
-// Watches decode steps of one sequence: the last row of every step counts.
+// Watches the decode steps of one sequence: rows whose token stands count, each as a step, whether
+// it was a step of its own or a row of a verify window.
 class SelectionTrace : public SelectionObserver {
  public:
   void Observe(const ObservedSelection& selection) override;
+  void Keep(int64_t row) override;
 
   // Per full layer: a strip of the context with the share of selected cells, the margin at the
   // boundary, ties there, the overlap with the step before, and the best-scored places with their
@@ -36,6 +38,17 @@ class SelectionTrace : public SelectionObserver {
     std::vector<int32_t> previous;
     std::vector<double> best_scores;  // [cells] score summed over steps, scored steps only
   };
+  // What one layer selected for one row.
+  struct Seen {
+    std::vector<int32_t> ids;
+    std::vector<float> scores;  // of the candidates; empty when nothing was scored
+    int64_t kpool = 1;
+    int64_t cells = 0;  // visible
+  };
+
+  static void Add(Layer& layer, const Seen& seen);
+
+  std::map<int64_t, std::map<int64_t, Seen>> rows_;  // by step row, then layer; not kept yet
   std::map<int64_t, Layer> layers_;
 };
 

@@ -93,6 +93,12 @@ ModelConfig LoadConfig(const Options& options, const std::filesystem::path& dire
   return config;
 }
 
+DraftLayer NeededDraftLayer(const SpeculationOptions& speculation) {
+  if (speculation.drafts == 0) return DraftLayer::kSkip;
+  if (speculation.drafter == DrafterKind::kMtp) return DraftLayer::kNeeded;
+  return speculation.drafter == DrafterKind::kAuto ? DraftLayer::kIfPresent : DraftLayer::kSkip;
+}
+
 Session::Session(const Options& options, const std::filesystem::path& directory,
                  std::function<void(double)> progress)
     : tokenizer(Tokenizer::Load(directory)), generation(LoadGenerationConfig(directory)) {
@@ -114,8 +120,9 @@ Session::Session(const Options& options, const std::filesystem::path& directory,
   backend = MakeCpuBackend(options.threads);
   LoadProgress bar(directory.filename().string(), options.quiet);
   if (!progress) progress = [&bar](double share) { bar(share); };
-  model = DsaModel::Load(directory, std::move(config), *backend,
-                         LoadOptions{.mtp = false, .progress = progress});
+  model = DsaModel::Load(
+      directory, std::move(config), *backend,
+      LoadOptions{.draft_layer = NeededDraftLayer(options.speculation), .progress = progress});
   engine = std::make_unique<Engine>(*model, *backend, engine_options);
   load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.verbose) {

@@ -25,6 +25,9 @@ std::filesystem::path ModelDirectory(const Options& options, const char* program
 // The config with the command line's rope scaling applied; its warnings go to stderr.
 ModelConfig LoadConfig(const Options& options, const std::filesystem::path& directory);
 
+// The prediction layer as the speculation flags need it.
+DraftLayer NeededDraftLayer(const SpeculationOptions& speculation);
+
 struct Session {
   // `progress` is told the share of the weights that is loaded; without it, a bar or lines on
   // stderr tell it.
