@@ -11,8 +11,11 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kEndThink = "</think>";
+constexpr size_t kMaxTools = 128;
 constexpr size_t kMaxParameters = 64;
-constexpr size_t kMaxNameBytes = 256;  // what OutputParser takes for a name
+constexpr size_t kMaxTextBytes = size_t{64} << 10;   // of names and listed values, all together
+constexpr size_t kMaxSchemaBytes = size_t{1} << 20;  // of values' schemas with their definitions
+constexpr size_t kMaxNameBytes = 256;                // what OutputParser takes for a name
 constexpr std::pair<uint8_t, const char*> kTypes[] = {
     {kJsonInteger, "integer"}, {kJsonNumber, "number"}, {kJsonBoolean, "boolean"},
     {kJsonNull, "null"},       {kJsonObject, "object"}, {kJsonArray, "array"}};
@@ -49,6 +52,25 @@ void CheckName(const std::string& name, const std::string& what) {
                    what, name.substr(0, kMaxNameBytes), kMaxNameBytes));
 }
 
+// What a request may have compiled for it.
+class Budget {
+ public:
+  explicit Budget(size_t bytes, const char* what) : left_(bytes), bytes_(bytes), what_(what) {}
+  void Take(size_t bytes) {
+    if (bytes > left_) {
+      Fail(ErrorCode::kUsage, fmt::format("the {} of these tools have more than {} bytes; calls of "
+                                          "fewer or smaller tools can be enforced",
+                                          what_, bytes_));
+    }
+    left_ -= bytes;
+  }
+
+ private:
+  size_t left_;
+  const size_t bytes_;
+  const char* what_;
+};
+
 // The texts that the schema lists, when it allows these and nothing else.
 std::vector<std::string> ListedTexts(const ordered_json& schema) {
   std::vector<std::string> texts;
@@ -64,13 +86,18 @@ std::vector<std::string> ListedTexts(const ordered_json& schema) {
 
 // What a value that is no string must be: its schema, else its kinds, else any JSON.
 JsonSchema SchemaOf(ordered_json schema, const ordered_json& root, uint8_t kinds,
-                    const std::string& path) {
-  // References go to the root of the tool's parameters.
-  for (const char* name : {"$defs", "definitions"}) {
-    if (schema.is_object() && root.contains(name) && !schema.contains(name))
-      schema[name] = root[name];
-  }
+                    const std::string& path, Budget& budget) {
   if ((kinds & kJsonString) == 0) {
+    const std::string text = schema.dump();
+    budget.Take(text.size());
+    // References go to the root of the tool's parameters.
+    if (text.find("\"$ref\"") != std::string::npos) {
+      for (const char* name : {"$defs", "definitions"}) {
+        if (!root.contains(name) || schema.contains(name)) continue;
+        budget.Take(root[name].dump().size());
+        schema[name] = root[name];
+      }
+    }
     try {
       return JsonSchema::Compile(schema, path);
     } catch (const Error&) {
@@ -120,10 +147,17 @@ CallLanguage::CallLanguage(const CallSyntax& syntax, const CallRules& rules)
     if (!syntax.block_close.empty())
       after_.Add(lead + std::string(syntax.block_close), kNoMoreCalls);
   }
+  if (rules.tools.size() > kMaxTools) {
+    Fail(ErrorCode::kUsage, fmt::format("there are {} tools; calls of at most {} can be enforced",
+                                        rules.tools.size(), kMaxTools));
+  }
+  Budget texts(kMaxTextBytes, "names and listed values");
+  Budget schemas(kMaxSchemaBytes, "schemas");
   for (const ordered_json& entry : rules.tools) {
     const ordered_json& function = entry["function"];
     const std::string name = function["name"].get<std::string>();
     CheckName(name, "the tool");
+    texts.Take(name.size());
     names_.Add(name + std::string(syntax.name_close), static_cast<uint32_t>(tools_.size()));
     tools_.push_back(std::make_unique<Tool>());
     Tool& tool = *tools_.back();
@@ -147,6 +181,7 @@ CallLanguage::CallLanguage(const CallSyntax& syntax, const CallRules& rules)
     uint32_t index = 0;
     for (const auto& [key, schema] : parameters.items()) {
       CheckName(key, fmt::format("the parameter of '{}'", name));
+      texts.Take(key.size());
       if (std::find(required.begin(), required.end(), key) != required.end())
         tool.required |= uint64_t{1} << index;
       const uint8_t kinds = KindsOfSchema(schema, root);
@@ -160,11 +195,12 @@ CallLanguage::CallLanguage(const CallSyntax& syntax, const CallRules& rules)
         Value value;
         if (opening.rule == ValueRule::kJson || !text) {
           value.mode = State::Mode::kJson;
-          value.schema =
-              std::make_unique<JsonSchema>(SchemaOf(schema, root, kinds, name + "." + key));
+          value.schema = std::make_unique<JsonSchema>(
+              SchemaOf(schema, root, kinds, name + "." + key, schemas));
           value.automaton = std::make_unique<JsonAutomaton>(*value.schema);
         } else if (kinds == kJsonString) {
           for (const std::string& listed : ListedTexts(schema)) {
+            texts.Take(listed.size());
             value.mode = State::Mode::kLiteral;
             value.literals.Add(listed + std::string(syntax.value_close), 0);
           }

@@ -57,7 +57,8 @@ class CallLanguage {
   using State = CallState;
 
   // Fail(kUsage) names the tool or parameter that the format cannot write: names with quotes, line
-  // breaks or '<', white space around them, or more than 64 parameters.
+  // breaks or '<', white space around them, or more than 64 parameters. It also bounds what a
+  // request can have compiled: 128 tools, the bytes of their texts and schemas.
   CallLanguage(const CallSyntax& syntax, const CallRules& rules);
   ~CallLanguage();
   CallLanguage(const CallLanguage&) = delete;

@@ -301,5 +301,36 @@ TEST(CallLanguage, NamesThatTheFormatCannotWriteAreRefused) {
   EXPECT_THROW(CallLanguage(GlmCalls(), {.tools = tools}), Error);
 }
 
+TEST(CallLanguage, WhatARequestCanHaveCompiledIsBounded) {
+  const auto error = [](const ordered_json& tools) {
+    try {
+      const CallLanguage language(GlmCalls(), {.tools = tools});
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto tool = [](const std::string& name, const ordered_json& parameters) -> ordered_json {
+    return {{"type", "function"}, {"function", {{"name", name}, {"parameters", parameters}}}};
+  };
+  ordered_json list = ordered_json::array();
+  for (int i = 0; i < 128; ++i)
+    list.push_back(tool("t" + std::to_string(i), ordered_json::object()));
+  EXPECT_EQ(error(list), "");
+  list.push_back(tool("more", nullptr));
+  EXPECT_NE(error(list).find("129 tools"), std::string::npos);
+
+  const ordered_json listed = {{"properties", {{"p", {{"enum", {std::string(70'000, 'a')}}}}}}};
+  EXPECT_NE(error(ordered_json::array({tool("t", listed)})).find("listed values"),
+            std::string::npos);
+
+  // Definitions that every parameter refers to are compiled for each.
+  ordered_json shared = {
+      {"$defs", {{"d", {{"type", "integer"}, {"title", std::string(30'000, 'a')}}}}}};
+  for (int i = 0; i < 60; ++i)
+    shared["properties"]["p" + std::to_string(i)] = {{"$ref", "#/$defs/d"}};
+  EXPECT_NE(error(ordered_json::array({tool("t", shared)})).find("schemas"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace strata
