@@ -6,9 +6,9 @@
 #include <random>
 #include <set>
 
+#include "kernels/status.h"
 #include "models/json.h"
 #include "models/output_parser.h"
-#include "tests/models/model_fixture.h"
 
 namespace strata {
 namespace {
