@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/status.h"
+
 namespace strata {
 
 std::vector<TokenEvent> TokenStream::Take(std::chrono::milliseconds wait) {
@@ -62,14 +64,12 @@ void EngineThread::CancelAll() {
 }
 
 void EngineThread::Do(const std::function<void(Engine&)>& work) {
-  std::future<void> done;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    errands_.push_back({work, {}});
-    done = errands_.back().done.get_future();
-  }
+  Errand errand{.work = work, .done = false, .failure = {}};
+  std::unique_lock<std::mutex> lock(mutex_);
+  errands_.push_back(&errand);
   wake_.notify_one();
-  done.get();
+  errand_done_.wait(lock, [&] { return errand.done; });
+  if (!errand.failure.empty()) Fail(ErrorCode::kInternal, errand.failure);
 }
 
 EngineStatus EngineThread::Status() const {
@@ -82,6 +82,21 @@ EngineStatus EngineThread::Status() const {
 int64_t EngineThread::open_requests() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return open_requests_;
+}
+
+void EngineThread::Run(Errand& errand) {
+  std::string failure;
+  try {
+    errand.work(*engine_);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    errand.failure = std::move(failure);
+    errand.done = true;
+  }
+  errand_done_.notify_all();
 }
 
 void EngineThread::Start(Arrival arrival) {
@@ -127,7 +142,7 @@ void EngineThread::Loop() {
   bool busy = false;
   while (true) {
     std::vector<Arrival> arrivals;
-    std::vector<Errand> errands;
+    std::vector<Errand*> errands;
     bool ending = false, cancel_all = false;
     {
       std::unique_lock<std::mutex> lock(mutex_);
@@ -140,14 +155,7 @@ void EngineThread::Loop() {
       cancel_all = std::exchange(cancel_all_, false) || ending;
       status_.waiting += static_cast<int64_t>(arrivals.size());
     }
-    for (Errand& errand : errands) {
-      try {
-        errand.work(*engine_);
-        errand.done.set_value();
-      } catch (...) {
-        errand.done.set_exception(std::current_exception());
-      }
-    }
+    for (Errand* errand : errands) Run(*errand);
     for (Arrival& arrival : arrivals) Start(std::move(arrival));
     for (const auto& [id, stream] : streams_) {
       if (cancel_all || stream->cancelled_) engine_->Cancel(id);

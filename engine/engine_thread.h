@@ -7,10 +7,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -74,8 +74,8 @@ class EngineThread {
   // Ends every request with kCancelled, after the step in flight.
   void CancelAll();
 
-  // Runs `work` on the engine's thread between two steps and waits for its end; throws what it
-  // throws. No step runs meanwhile, so it must be short.
+  // Runs `work` on the engine's thread between two steps and waits for its end. No step runs
+  // meanwhile, so it must be short. Fail(kInternal) in the words of what it throws.
   void Do(const std::function<void(Engine&)>& work);
 
   EngineStatus Status() const;
@@ -91,11 +91,13 @@ class EngineThread {
   };
 
   struct Errand {
-    std::function<void(Engine&)> work;
-    std::promise<void> done;
+    const std::function<void(Engine&)>& work;
+    bool done = false;
+    std::string failure;  // empty: none
   };
 
   void Loop();
+  void Run(Errand& errand);
   void Start(Arrival arrival);
   void Publish();
   void Deliver();
@@ -103,10 +105,10 @@ class EngineThread {
   const std::unique_ptr<Engine> engine_;
   const int64_t max_waiting_;
 
-  mutable std::mutex mutex_;  // guards the next eight
-  std::condition_variable wake_;
+  mutable std::mutex mutex_;  // guards the next nine
+  std::condition_variable wake_, errand_done_;
   std::vector<Arrival> arrivals_;
-  std::vector<Errand> errands_;
+  std::vector<Errand*> errands_;  // their callers wait
   EngineStatus status_;
   int64_t open_requests_ = 0;
   bool stopped_ = false;

@@ -27,6 +27,13 @@ namespace strata {
 
 using Json = nlohmann::ordered_json;
 
+// A sanitizer keeps freed memory for a while.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 class RunningServer {
  public:
   explicit RunningServer(std::vector<std::string> flags = {},
