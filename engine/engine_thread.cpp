@@ -66,6 +66,7 @@ void EngineThread::CancelAll() {
 void EngineThread::Do(const std::function<void(Engine&)>& work) {
   Errand errand{.work = work, .done = false, .failure = {}};
   std::unique_lock<std::mutex> lock(mutex_);
+  if (ending_) Fail(ErrorCode::kInternal, "the engine has ended");
   errands_.push_back(&errand);
   wake_.notify_one();
   errand_done_.wait(lock, [&] { return errand.done; });

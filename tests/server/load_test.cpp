@@ -1,5 +1,5 @@
-// Mixed random load: chats, streams, bad requests, disconnects at random places.
-// STRATA_LOAD_SECONDS sets its length (20 by default).
+// Mixed random load: chats, streams, bad requests, disconnects at random places, with verify
+// windows of every depth beside plain steps. STRATA_LOAD_SECONDS sets its length (20 by default).
 #include <atomic>
 #include <random>
 
@@ -24,7 +24,9 @@ class Load {
  public:
   explicit Load(RunningServer& server) : server_(server) {
     for (int kind = 0; kind < kKinds; ++kind) {
-      const Json whole = server.Post(kChat, Body(kind)).json();
+      Json body = Body(kind);
+      body["speculative"] = {{"drafts", 0}};
+      const Json whole = server.Post(kChat, body).json();
       expected_.push_back(whole["choices"][0]["message"]["content"]);
     }
   }
@@ -88,8 +90,8 @@ class Load {
 TEST(MixedLoad, LeaksNothingAndChangesNoAnswer) {
   const char* length = std::getenv("STRATA_LOAD_SECONDS");
   const std::chrono::seconds time(length == nullptr ? 20 : std::atoi(length));
-  RunningServer server(
-      {"--max-context", "2048", "--parallel", "8", "--queue", "8", "--cache-tokens", "8192"});
+  RunningServer server({"--max-context", "2048", "--parallel", "8", "--queue", "8",
+                        "--cache-tokens", "8192", "--spec", "3", "--spec-fixed"});
   Load load(server);
   int64_t early = 0;
   const auto run = [&](std::chrono::seconds part) {
@@ -105,7 +107,10 @@ TEST(MixedLoad, LeaksNothingAndChangesNoAnswer) {
   run(time - time / 2);
   EXPECT_LT(server.ResidentKib() - early, 16 * 1024);
   EXPECT_GT(load.answers(), 5);
-  const Json pages = server.Get("/v1/status").json()["pages"];
+  const Json status = server.Get("/v1/status").json();
+  for (int place : {0, 2}) EXPECT_GT(status["drafts"]["accepted"][place], 0) << place;
+  EXPECT_LT(status["drafts"]["accepted"][0], status["drafts"]["drafted"][0]);
+  const Json& pages = status["pages"];
   EXPECT_EQ(pages["free"].get<int>() + pages["reusable"].get<int>(), pages["total"].get<int>());
   EXPECT_EQ(server.Stop(), 0) << server.log();
 }
