@@ -41,7 +41,8 @@ __device__ __forceinline__ void BarrierWait(uint64_t* barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
-// Generic stores before it are seen by bulk copies and matrix products after it.
+// Ordinary accesses before it come before bulk copies and matrix products that are ordered after
+// it.
 __device__ __forceinline__ void FenceAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

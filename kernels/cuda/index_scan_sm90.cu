@@ -300,6 +300,7 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
   at.index = group;
   uint4 low[kPieces], high[kPieces];  // the next tile's keys, as stored
   float next_scale = 1.0f;
+  uint64_t* taken = nullptr;  // the barrier of that tile's place
   const auto load = [&] {
     BarrierWait(&control.full[at.index], at.parity);
     const std::byte* slot = ring + at.index * launch.slot_bytes;
@@ -309,9 +310,16 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
       high[c] = *reinterpret_cast<const uint4*>(slot + offset1 + c * 64);
     }
     if (kFp8) next_scale = *reinterpret_cast<const float*>(slot + scale_offset);
-    __syncwarp();
-    if (lane == 0) BarrierArrive(&control.empty[at.index]);
+    taken = &control.empty[at.index];
     at.Advance(kMathGroups, launch.stages);
+  };
+  // Frees the place, behind the issue of the products, which have waited for what load() has read.
+  // An arrival alone does not keep a copy of keys that are in the L2 from overtaking reads before
+  // it.
+  const auto release = [&] {
+    FenceAsync();
+    __syncwarp();
+    if (lane == 0) BarrierArrive(taken);
   };
 
   int unit = -1;
@@ -362,6 +370,7 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
         WarpgroupProduct<kColumns, kFp8>(d, a[s], b, s != 0);
       }
       WarpgroupCommit();
+      if (block == 0) release();
       if (kEarly && more) load();
       const int first = block * kBlockRows + first_out;  // row of the unit
       float* target = op.scores.data + (walked.first_row + first) * op.scores.stride[0] + key;

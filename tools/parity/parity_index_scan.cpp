@@ -71,6 +71,7 @@ int Compare(const ScanShape& shape, Backend& cpu, Backend& gpu) {
     op.variant = variant;
     const std::unique_ptr<Graph> graph = gpu.Capture(stream, [&](Stream s) { cuda::Run(op, s); });
     uint64_t hash = 0;
+    std::vector<float> together;
     bool same = true, counted = true;
     double error = 0.0;
     for (int pass = 0; pass < 4; ++pass) {
@@ -84,6 +85,7 @@ int Compare(const ScanShape& shape, Backend& cpu, Backend& gpu) {
       const uint64_t now = HashBytes(got.data(), got.size() * 4);
       if (pass == 0) {
         hash = now;
+        together = got;
         error = RowError(c, got);
         counted = device.histogram.Host() == HistogramOf(c, got);
       }
@@ -102,6 +104,15 @@ int Compare(const ScanShape& shape, Backend& cpu, Backend& gpu) {
       gpu.Synchronize(stream);
       const std::vector<float> got = device.scores.Host();
       alone = HashBytes(got.data(), got.size() * 4) == hash;
+      for (int64_t i = 0; !alone && i < static_cast<int64_t>(got.size()); ++i) {
+        const size_t at = static_cast<size_t>(i);
+        if (FloatToBits(got[at]) == FloatToBits(together[at])) continue;
+        std::printf("FAIL scan %s: row %ld alone, key %ld: %g, in its window %g, on the CPU %g\n",
+                    ScanVariantName(variant), static_cast<long>(i / c.capacity),
+                    static_cast<long>(i % c.capacity), static_cast<double>(got[at]),
+                    static_cast<double>(together[at]), static_cast<double>(c.scores[at]));
+        break;
+      }
     }
     bool family = true;
     if (variant == ScanVariant::kMulti) butterfly = hash;
