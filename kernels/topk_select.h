@@ -40,6 +40,7 @@ struct TopkSelect {
   View<std::byte, 1> workspace = {};
   TopkVariant variant = TopkVariant::kAuto;  // CUDA only
   // CUDA: the launch before on the stream is the scan; its end may overlap this one's start.
+  // Lengths and cells were there before the scan began.
   bool behind_scan = false;
 
   static int64_t IdColumns(int64_t k, int64_t kpool, PoolTail tail) {

@@ -1,6 +1,9 @@
 // Exact selection with one CTA per row (any architecture), or with a cluster of CTAs per row that
 // exchange what they count through shared memory (sm_90a).
 //
+// A cluster first lists what lies above a cut that a sample suggests (topk_shortlist.cuh); its
+// first CTA takes the winners from the list. When the list does not serve, and for a single CTA:
+//
 // Each CTA takes a contiguous piece of the row, so that ascending ids and "lowest index first" are
 // prefix sums:
 //
@@ -18,6 +21,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/topk_row.cuh"
+#include "kernels/cuda/topk_shortlist.cuh"
 #include "kernels/cuda/topk_variants.h"
 
 namespace strata::cuda {
@@ -25,31 +29,36 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kMaxCluster = 16;
-constexpr int kBoundary = 512;  // entries ranked by pairwise comparison
-constexpr int kMaxCachedKeys = 36864;
+constexpr int kMerged = 512;  // entries of all CTAs ranked by pairwise comparison
 constexpr int kListed = 512;  // keys a warp lists
+constexpr int64_t kMaxCachedKeys = 36864;
 
 struct Launch {
   TopkSelect op;
   int cluster;
   int cached_keys;  // order keys that fit the launch's shared memory
   bool aligned;     // score rows start at multiples of 16 bytes
+  bool shortlist;   // there is room for one
 };
 
 struct alignas(16) Shared {
   uint32_t bins[kTopkBins];
   uint32_t sums[kTopkBins];  // of a slice of all CTAs' bins; before that, the groups' largest keys
-  uint64_t boundary[kBoundary];  // this CTA's entries of the boundary bin
-  uint64_t merged[kBoundary];    // all CTAs'
-  uint16_t listed[kTopkWarps][kListed];
+  uint64_t boundary[kMerged];  // this CTA's entries of the boundary bin
+  uint64_t merged[kMerged];    // all CTAs'
   uint32_t warp_sums[kTopkWarps];
   uint32_t found[3];
   uint32_t boundary_count;
   // One word from each CTA of the cluster.
   uint32_t low[kMaxCluster], high[kMaxCluster], slice[kMaxCluster], entries[kMaxCluster],
       above[kMaxCluster], equal[kMaxCluster];
-  uint64_t last;  // the word of the last place
+  uint32_t list_counts[kMaxCluster], list_equals[kMaxCluster], list_highs[kMaxCluster];
+  uint32_t list_count, list_equal, list_high;  // this CTA's
+  uint64_t last;                               // the word of the last place
 };
+static_assert(kMerged == kBoundary);
+// Behind it: a short list and its bits, or places of the keys that can win and the keys.
+constexpr int kListedBytes = kTopkWarps * kListed * 2;
 
 // The CTAs that work on a row.
 template <bool kCluster>
@@ -91,8 +100,8 @@ struct Team {
 struct Piece {
   const float* scores;
   uint32_t* keys;
-  int count;
-  bool cached, aligned;
+  int first, count;  // of the row
+  bool cached = false, aligned;
   int begin, end;   // of this warp
   int listed = -1;  // keys of this warp that can win, -1: no list
 
@@ -158,44 +167,19 @@ __device__ __forceinline__ void CountKey(uint32_t* bins, uint32_t bin, bool in, 
   if (in) atomicAdd(&bins[bin], 1u);
 }
 
+// Keys above `key` win, and of those equal to it the first `need` of the row.
+struct Edge {
+  uint32_t key, need;
+};
+
+// The edge of a row whose piece this CTA has; all CTAs of the team call.
 template <bool kCluster>
-__global__ void __launch_bounds__(kTopkThreads, 1)
-    SelectRowsKernel(const __grid_constant__ Launch launch) {
-#if STRATA_SM90A
-  WaitForLaunches();
-#else
-  if constexpr (kCluster) return;
-#endif
-  extern __shared__ uint4 dynamic[];  // Shared, then the keys
-  Shared& s = *reinterpret_cast<Shared*>(dynamic);
-  const TopkSelect& op = launch.op;
+__device__ __forceinline__ Edge FindEdge(const Team<kCluster>& team, Piece& piece, int places,
+                                         uint16_t* list, Shared& s) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread & 31, warp = thread >> 5;
-  Team<kCluster> team{0, 1};
-  if constexpr (kCluster) {
-    team.size = launch.cluster;
-    team.rank = static_cast<int>(blockIdx.x) % launch.cluster;
-  }
-  const int64_t row = blockIdx.x / team.size;
-  const RowPlan plan = PlanRow(op, row);
-  FinishRow(op, row, plan, team.rank * kTopkThreads + thread, team.size * kTopkThreads);
-  if (plan.all() || plan.places <= 0) return;  // the whole cluster
-
-  team.Begin();
-  Piece piece;
-  const int share = (plan.candidates + team.size * 4 - 1) / (team.size * 4) * 4,
-            first = team.rank * share;
-  piece.scores = op.scores.row(row) + first;
-  piece.keys = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(dynamic) + sizeof(Shared));
-  piece.count = min(max(plan.candidates - first, 0), share);
-  const int part = (piece.count + 128 * kTopkWarps - 1) / (128 * kTopkWarps) * 128;
-  piece.cached = part * kTopkWarps <= launch.cached_keys;
-  piece.aligned = launch.aligned;
-  piece.begin = warp * part;
-  piece.end = min(piece.begin + part, piece.count);
-
   // The bound. A thread's four columns give two group members, so that up to 2048 groups have one
   // each.
-  const int groups = (plan.places + team.size - 1) / team.size;
+  const int groups = (places + team.size - 1) / team.size;
   s.sums[thread] = s.sums[thread + kTopkThreads] = 0;
   uint32_t most[2] = {0, 0};
   // Full steps of four 16-byte loads; what is left, and rows that are not aligned, key by key.
@@ -250,16 +234,14 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
   if (lane == 0) s.warp_sums[warp] = least;
   __syncthreads();
   least = WarpMin(s.warp_sums[lane]);
-  team.Begun();
   team.Tell(s.low, least, thread);
   team.Tell(s.high, cta_top, thread);
   team.Sync();
   uint32_t low = WarpMin(s.low[lane % team.size]), high = WarpMax(s.high[lane % team.size]);
-  uint16_t* list = s.listed[warp];
   if (piece.cached) piece.List(list, low, lane);
 
   // Narrow [low, high] around the key of the last place; `need` of the keys inside win.
-  uint32_t need = static_cast<uint32_t>(plan.places), edge = 0, edge_need = 0;
+  uint32_t need = static_cast<uint32_t>(places);
   const int slice_bits = __ffs(kTopkBins) - __ffs(team.size), slice = 1 << slice_bits;
 #pragma unroll 1
   while (true) {
@@ -310,20 +292,17 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
     low += bin << shift;
     high = min(high, low + ((1u << shift) - 1u));
     if (count == need) {  // the bin wins whole (low is above 0: not every key wins)
-      edge = low - 1;
-      break;
+      return {low - 1, 0};
     }
     if (shift == 0) {  // one key value, of which the lowest indices win
-      edge = low;
-      edge_need = need;
-      break;
+      return {low, need};
     }
-    if (count > static_cast<uint32_t>(kBoundary)) continue;
+    if (count > static_cast<uint32_t>(kMerged)) continue;
     // Collect and rank. Words are distinct, so one of them is the last to win.
     piece.Visit(list, lane, [&](uint32_t key, int at, bool there) {
       if (there && key - low <= high - low) {
         s.boundary[atomicAdd(&s.boundary_count, 1u)] =
-            uint64_t{key} << 32 | (0xffffffffu - static_cast<uint32_t>(first + at));
+            uint64_t{key} << 32 | (0xffffffffu - static_cast<uint32_t>(piece.first + at));
       }
     });
     __syncthreads();
@@ -344,7 +323,7 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
       if (better == need - 1) s.last = mine;
     }
     __syncthreads();
-    edge = static_cast<uint32_t>(s.last >> 32);
+    const uint32_t edge = static_cast<uint32_t>(s.last >> 32);
     if (warp == 0) {
       uint32_t ties = 0;
 #pragma unroll 1
@@ -354,15 +333,22 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
       if (lane == 0) s.found[0] = ties;
     }
     __syncthreads();
-    edge_need = s.found[0];
-    break;
+    return {edge, s.found[0]};
   }
+}
 
-  // Keys above the edge win, and of those at the edge the first edge_need of the row.
+// Writes the winners of this CTA's piece; all CTAs of the team call.
+template <bool kCluster>
+__device__ __forceinline__ void WriteWinners(const TopkSelect& op, int64_t row,
+                                             const Team<kCluster>& team, const Piece& piece,
+                                             const Edge& edge, const uint16_t* list, Shared& s) {
+  const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5,
+            thread = static_cast<int>(threadIdx.x);
+  // Keys above the edge win, and of those at the edge the first edge.need of the row.
   uint32_t above_edge = 0, at_edge = 0;
   piece.Visit(list, lane, [&](uint32_t key, int, bool there) {
-    above_edge += there && key > edge;
-    at_edge += there && key == edge;
+    above_edge += there && key > edge.key;
+    at_edge += there && key == edge.key;
   });
   above_edge = WarpSum(above_edge);
   at_edge = WarpSum(at_edge);
@@ -378,49 +364,188 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
   uint32_t ties = WarpSum((cta_before ? s.equal[lane] : 0u) + (warp_before ? warp_equal : 0u));
   const unsigned lanes_before = (1u << lane) - 1u;
   piece.Visit(list, lane, [&](uint32_t key, int at, bool there) {
-    const bool wins = there && key > edge, tie = there && key == edge;
+    const bool wins = there && key > edge.key, tie = there && key == edge.key;
     const unsigned greater = __ballot_sync(~0u, wins), equal = __ballot_sync(~0u, tie);
     const uint32_t tie_place = ties + __popc(equal & lanes_before);
-    if (wins || (tie && tie_place < edge_need)) {
-      const uint32_t place = taken + __popc(greater & lanes_before) + min(tie_place, edge_need);
-      WriteWinner(op, row, static_cast<int>(place), first + at);
+    if (wins || (tie && tie_place < edge.need)) {
+      const uint32_t place = taken + __popc(greater & lanes_before) + min(tie_place, edge.need);
+      WriteWinner(op, row, static_cast<int>(place), piece.first + at);
     }
     taken += __popc(greater);
     ties += __popc(equal);
   });
 }
 
+enum class Listed : uint8_t {
+  kServed,   // the winners are written
+  kEdge,     // the edge is known
+  kNothing,  // the list did not serve
+};
+
+// Tries the short list; all CTAs of the cluster call.
+__device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row,
+                                               const RowPlan& plan, const Team<true>& team,
+                                               const Piece& piece, std::byte* tail, Shared& s,
+                                               Edge* edge) {
+  const TopkSelect& op = launch.op;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread & 31;
+  const Shortlist list{reinterpret_cast<uint64_t*>(tail), &s.list_count, &s.list_equal,
+                       &s.list_high};
+  uint32_t* bits = reinterpret_cast<uint32_t*>(tail + kMostListed * 8);
+  const ShortlistScratch scratch{s.bins, s.sums, s.found};
+  float4 scores[Shortlist::kGroups];
+  list.Load(piece.scores, 0, piece.count, piece.aligned, scores);
+  const Cut cut = FindCut(op.scores.row(row), plan.candidates, plan.places, piece.aligned, scratch);
+  list.Fill(piece.scores, piece.count, piece.first, cut, piece.aligned, scores);
+  __syncthreads();
+  team.Begun();
+  team.Tell(s.list_counts, s.list_count, thread);
+  team.Tell(s.list_equals, s.list_equal, thread);
+  team.Tell(s.list_highs, s.list_high, thread);
+  team.Sync();
+  const bool there = lane < team.size;
+  const uint32_t its_count = there ? s.list_counts[lane] : 0u, count = WarpSum(its_count),
+                 equal = WarpSum(there ? s.list_equals[lane] : 0u),
+                 places = static_cast<uint32_t>(plan.places);
+  if (count < places && count + equal >= places) {
+    *edge = {cut.tie_key, places - count};
+    return Listed::kEdge;
+  }
+  if (count < places || count > kMostListed) return Listed::kNothing;
+#if STRATA_SM90A
+  // The first CTA takes the others' entries behind its own; they stay until it has.
+  if (team.rank != 0) {
+    ClusterArrive();
+    ClusterWait();
+    return Listed::kServed;
+  }
+  // Some warps per CTA.
+  const int warp = thread >> 5, cta = warp & (team.size - 1), warps = kTopkWarps / team.size;
+  const uint32_t before = WarpSum(lane < cta ? its_count : 0u), its = s.list_counts[cta];
+  if (cta != 0) {
+    const uint64_t* words = team.At(list.words, cta);
+#pragma unroll 4
+    for (uint32_t i = warp / team.size * 32 + lane; i < its; i += warps * 32)
+      list.words[before + i] = words[i];
+  }
+  __syncthreads();
+  ClusterArrive();
+#endif
+  const uint32_t high = WarpMax(there ? s.list_highs[lane] : 0u);
+  MarkWinners(list.words, count, places, cut.all ? 0u : OrderKey(__float_as_uint(cut.bound)), high,
+              s.boundary, &s.boundary_count, bits, scratch);
+  __syncthreads();
+  WriteMarked(op, row, bits, plan.candidates, s.sums);
+  return Listed::kServed;
+}
+
+template <bool kCluster>
+__global__ void __launch_bounds__(kTopkThreads, 1)
+    SelectRowsKernel(const __grid_constant__ Launch launch) {
+#if !STRATA_SM90A
+  if constexpr (kCluster) return;
+#endif
+  extern __shared__ uint4 dynamic[];
+  Shared& s = *reinterpret_cast<Shared*>(dynamic);
+  std::byte* tail = reinterpret_cast<std::byte*>(dynamic) + sizeof(Shared);
+  const TopkSelect& op = launch.op;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread >> 5;
+  Team<kCluster> team{0, 1};
+  if constexpr (kCluster) {
+    team.size = launch.cluster;
+    team.rank = static_cast<int>(blockIdx.x) % launch.cluster;
+  }
+  const int64_t row = blockIdx.x / team.size;
+  const RowPlan plan = PlanRow(op, row);
+  FinishRow(op, row, plan, team.rank * kTopkThreads + thread, team.size * kTopkThreads);
+  const bool shortlist = kCluster && launch.shortlist && plan.places <= kMostListedPlaces;
+  if (shortlist) {
+    if (thread == 0) s.list_count = s.list_equal = s.list_high = 0;
+    if (team.rank == 0) {
+      uint4* bits = reinterpret_cast<uint4*>(tail + kMostListed * 8);
+      for (int i = thread; i < (plan.candidates + 127) / 128; i += kTopkThreads)
+        bits[i] = make_uint4(0, 0, 0, 0);
+    }
+    __syncthreads();
+  }
+#if STRATA_SM90A
+  WaitForLaunches();  // lengths and cells were there before the scan began
+#endif
+  if (plan.all() || plan.places <= 0) return;  // the whole cluster
+
+  team.Begin();
+  Piece piece;
+  const int share = (plan.candidates + team.size * 4 - 1) / (team.size * 4) * 4;
+  piece.first = team.rank * share;
+  piece.scores = op.scores.row(row) + piece.first;
+  piece.keys = reinterpret_cast<uint32_t*>(tail + kListedBytes);
+  piece.count = min(max(plan.candidates - piece.first, 0), share);
+  const int part = (piece.count + 128 * kTopkWarps - 1) / (128 * kTopkWarps) * 128;
+  piece.aligned = launch.aligned;
+  piece.begin = warp * part;
+  piece.end = min(piece.begin + part, piece.count);
+  Edge edge;
+  Listed listed = Listed::kNothing;
+  if constexpr (kCluster) {
+    if (shortlist) {
+      listed = TryShortlist(launch, row, plan, team, piece, tail, s, &edge);
+    } else {
+      team.Begun();
+    }
+    if (listed == Listed::kServed) return;
+  }
+  uint16_t* list = reinterpret_cast<uint16_t*>(tail) + warp * kListed;
+  if (listed == Listed::kNothing) {
+    piece.cached = part * kTopkWarps <= launch.cached_keys;
+    edge = FindEdge(team, piece, plan.places, list, s);
+  }
+  WriteWinners(op, row, team, piece, edge, list, s);
+}
+
 }  // namespace
 
-int ChooseTopkCluster(int64_t rows, int64_t capacity, const DeviceLimits& limits) {
+TopkRowsPlan ChooseTopkRows(const TopkSelect& op, const DeviceLimits& limits) {
+  const int64_t rows = op.ids.dim(0), capacity = op.scores.dim(1);
   // A cluster of 16 needs most of a processing cluster of the chip to itself: many rows would wait
   // for one another.
   const int most = std::min(limits.max_cluster, rows <= 4 ? 16 : 8);
   int cluster = 1;
-  // As many CTAs as the device holds at once, unless pieces get short; more when a piece would not
-  // fit shared memory.
-  while (cluster < most &&
-         ((rows * cluster * 2 <= limits.multiprocessors && capacity / cluster >= 4096) ||
-          capacity / cluster > kMaxCachedKeys)) {
+  // As many CTAs as the device holds at once, unless pieces get short.
+  while (cluster < most && rows * cluster * 2 <= limits.multiprocessors &&
+         capacity / cluster >= 4096) {
     cluster *= 2;
   }
-  return cluster;
+  const bool listable = capacity <= kMostListedCandidates && op.k / op.kpool <= kMostListedPlaces;
+  // Pieces of a middle length are faster without a list when few rows keep them in shared memory.
+  const bool middle = capacity / cluster > 16384 && capacity / cluster <= kMaxCachedKeys &&
+                      rows * cluster * 2 <= limits.multiprocessors;
+  if (listable && !middle) {
+    // Clusters of 4 and more do not find room on every multiprocessor.
+    while (cluster > 2 && rows * cluster * 4 > limits.multiprocessors * 3) cluster /= 2;
+    return {cluster, true};
+  }
+  while (cluster < most && capacity / cluster > kMaxCachedKeys) cluster *= 2;
+  return {cluster, false};
 }
 
-void RunTopkRows(const TopkSelect& op, int cluster, bool behind, const DeviceLimits& limits,
-                 cudaStream_t stream) {
+void RunTopkRows(const TopkSelect& op, const TopkRowsPlan& plan, bool behind,
+                 const DeviceLimits& limits, cudaStream_t stream) {
+  const auto [cluster, shortlist] = plan;
   const int64_t rows = op.ids.dim(0), capacity = op.scores.dim(1);
-  const auto kernel = cluster > 1 ? SelectRowsKernel<true> : SelectRowsKernel<false>;
+  const auto kernel = cluster > 1 || shortlist ? SelectRowsKernel<true> : SelectRowsKernel<false>;
   constexpr int64_t kStep = 128 * kTopkWarps;
   const int64_t piece = ((capacity + cluster - 1) / cluster + 4 + kStep - 1) / kStep * kStep;
-  const int64_t room =
-      (limits.shared_bytes - static_cast<int64_t>(sizeof(Shared)) - 1024) / 4 / kStep * kStep;
+  const int64_t room = limits.shared_bytes - static_cast<int64_t>(sizeof(Shared)) - 1024;
+  const int64_t cached = piece * 4 + kListedBytes <= room ? piece : 0;
+  const int64_t list = shortlist ? ShortlistBytes(capacity) : 0;
   Launch launch{.op = op,
                 .cluster = cluster,
-                .cached_keys = static_cast<int>(piece <= room ? piece : 0),
+                .cached_keys = static_cast<int>(cached),
                 .aligned = reinterpret_cast<uintptr_t>(op.scores.data) % 16 == 0 &&
-                           op.scores.stride[0] % 4 == 0};
-  const int bytes = static_cast<int>(sizeof(Shared)) + launch.cached_keys * 4;
+                           op.scores.stride[0] % 4 == 0,
+                .shortlist = shortlist && list <= room && capacity <= kMostListedCandidates};
+  const int bytes = static_cast<int>(
+      sizeof(Shared) + std::max(launch.shortlist ? list : 0, kListedBytes + cached * 4));
   CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             "TopkSelect: shared memory size");
   cudaLaunchConfig_t config{};
@@ -429,7 +554,7 @@ void RunTopkRows(const TopkSelect& op, int cluster, bool behind, const DeviceLim
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   cudaLaunchAttribute attributes[2];
-  if (cluster > 1) {
+  if (cluster > 1 || shortlist) {
     if (cluster > 8) {
       CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
                 "TopkSelect: cluster of 16");

@@ -27,12 +27,11 @@ void Run(const TopkSelect& op, Stream stream) {
   const auto native = static_cast<cudaStream_t>(stream.native);
   switch (ResolveTopkVariant(op, limits)) {
     case TopkVariant::kWide:
-      return RunTopkRows(op, 1, op.behind_scan, limits, native);
+      return RunTopkRows(op, TopkRowsPlan{}, op.behind_scan, limits, native);
     case TopkVariant::kSplit:
       return RunTopkSplit(op, limits, native);
     case TopkVariant::kCluster:
-      return RunTopkRows(op, ChooseTopkCluster(op.ids.dim(0), op.scores.dim(1), limits),
-                         op.behind_scan, limits, native);
+      return RunTopkRows(op, ChooseTopkRows(op, limits), op.behind_scan, limits, native);
     case TopkVariant::kAuto:
       break;
   }

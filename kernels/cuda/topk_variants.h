@@ -12,12 +12,16 @@ namespace strata::cuda {
 // run op.variant.
 TopkVariant ResolveTopkVariant(const TopkSelect& op, const DeviceLimits& limits);
 
-// One CTA (`cluster` 1) or a cluster of CTAs per row. `behind` lets the launch overlap the end of
-// the launch before it.
-void RunTopkRows(const TopkSelect& op, int cluster, bool behind, const DeviceLimits& limits,
-                 cudaStream_t stream);
-// CTAs of a cluster that suit these rows.
-int ChooseTopkCluster(int64_t rows, int64_t capacity, const DeviceLimits& limits);
+// A cluster of CTAs per row (one CTA: any architecture). `shortlist` (sm_90a) first tries a list of
+// what lies above a sampled cut.
+struct TopkRowsPlan {
+  int cluster = 1;
+  bool shortlist = false;
+};
+TopkRowsPlan ChooseTopkRows(const TopkSelect& op, const DeviceLimits& limits);  // sm_90a
+// `behind` lets the launch overlap the end of the launch before it.
+void RunTopkRows(const TopkSelect& op, const TopkRowsPlan& plan, bool behind,
+                 const DeviceLimits& limits, cudaStream_t stream);
 
 void RunTopkSplit(const TopkSelect& op, const DeviceLimits& limits, cudaStream_t stream);
 size_t TopkSplitWorkspaceBytes(int64_t rows, int64_t capacity);

@@ -155,16 +155,20 @@ int RunSelect(int argc, const char* const* argv) {
                      .Number("read us", floor, 2)
                      .Number("of floor", time / floor, 2));
     };
+    add("wide", [&](const TopkSelect& op, cudaStream_t stream) {
+      cuda::RunTopkRows(op, {}, false, limits, stream);
+    });
+    const cuda::TopkRowsPlan chosen = cuda::ChooseTopkRows(data.Op(0), limits);
     for (int cluster = 1; cluster <= limits.max_cluster; cluster *= 2) {
-      add(cluster == 1
-              ? "wide"
-              : fmt::format("cluster of {}{}", cluster,
-                            cluster == cuda::ChooseTopkCluster(shape.rows, shape.keys, limits)
-                                ? ", chosen"
-                                : ""),
-          [&](const TopkSelect& op, cudaStream_t stream) {
-            cuda::RunTopkRows(op, cluster, false, limits, stream);
-          });
+      for (bool shortlist : {true, false}) {
+        if (cluster == 1 && !shortlist) continue;  // as wide
+        const bool mark = cluster == chosen.cluster && shortlist == chosen.shortlist;
+        add(fmt::format("cluster of {}{}{}", cluster, shortlist ? ", list" : "",
+                        mark ? ", chosen" : ""),
+            [&](const TopkSelect& op, cudaStream_t stream) {
+              cuda::RunTopkRows(op, {cluster, shortlist}, false, limits, stream);
+            });
+      }
     }
     add("split",
         [&](const TopkSelect& op, cudaStream_t stream) { cuda::RunTopkSplit(op, limits, stream); });
