@@ -111,6 +111,9 @@ SparseMlaCase MakeSparseMlaCase(const SparseMlaShape& shape, uint64_t seed, Stre
     for (int32_t id : ids) {
       if (id >= 0 && id < length) positions.push_back(id);
     }
+    // A cell that is selected more than once is written once: of two writes either may stay.
+    std::sort(positions.begin(), positions.end());
+    positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
     if (positions.empty()) continue;
     const int64_t count = static_cast<int64_t>(positions.size());
     std::vector<float> values(count * width);
