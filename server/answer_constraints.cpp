@@ -16,11 +16,13 @@ std::shared_ptr<const TokenConstraint> AnswerConstraints::Kept(
                                   [&](const auto& entry) { return entry.first == key; });
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
-  } else {
-    kept_.emplace_front(key, compile());
-    if (kept_.size() > kKept) kept_.pop_back();
+    return found->second;
   }
-  return kept_.front().second;
+  std::shared_ptr<const TokenConstraint> constraint = compile();
+  if (key.size() > kKeptKeyBytes) return constraint;
+  kept_.emplace_front(key, constraint);
+  if (kept_.size() > kKept) kept_.pop_back();
+  return constraint;
 }
 
 std::shared_ptr<const TokenConstraint> AnswerConstraints::Json(const nlohmann::ordered_json* schema,

@@ -36,6 +36,7 @@ class AnswerConstraints {
  private:
   using Vocabulary = std::shared_ptr<const JsonVocabulary>;
   static constexpr size_t kKept = 32;
+  static constexpr size_t kKeptKeyBytes = size_t{256} << 10;
 
   std::shared_ptr<const TokenConstraint> Kept(
       const std::string& key,

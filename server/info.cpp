@@ -131,6 +131,7 @@ HttpResponse Props(const Service& service) {
                        {"ping_seconds", service.options().ping_seconds},
                        {"max_answer_tokens", service.options().max_answer_tokens},
                        {"chat", model.chat != nullptr},
+                       {"saves_conversations", model.conversations != nullptr},
                        {"default_sampling",
                         {{"temperature", defaults.temperature},
                          {"top_k", defaults.top_k},

@@ -195,7 +195,9 @@ TEST_F(SavedConversation, NamesStayInsideTheFolderAndNothingIsWrittenUnasked) {
   EXPECT_TRUE(
       std::filesystem::is_regular_file(std::filesystem::symlink_status(folder.path() / "link")));
 
+  EXPECT_EQ(server.Get("/props").json()["saves_conversations"], true);
   RunningServer plain({"--max-context", "1024"});
+  EXPECT_EQ(plain.Get("/props").json()["saves_conversations"], false);
   EXPECT_EQ(Code(Slots(plain, "save", body, "x")), "no_save_dir");
   EXPECT_EQ(Code(Slots(plain, "restore", {}, "link")), "no_save_dir");
   EXPECT_EQ(Files(folder), 1u);

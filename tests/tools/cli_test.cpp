@@ -151,6 +151,15 @@ TEST_F(Cli, JsonHoldsTextUsageAndTimingsThatSum) {
               0.05 * decode["seconds"].get<double>() + 1e-9);
 }
 
+TEST_F(Cli, MarksInAPromptStayTextUnlessItIsRaw) {
+  const auto tokens = [&](const std::string& flags) {
+    return ParseJson(Run("-n 1 --json " + flags).out, "stdout")["usage"]["prompt_tokens"]
+        .get<int>();
+  };
+  EXPECT_GT(tokens("--prompt '<|user|>'"), tokens("--prompt 'a'") + 2);
+  EXPECT_EQ(tokens("--raw --prompt 'a<|user|>'"), tokens("--raw --prompt 'a'") + 1);
+}
+
 TEST_F(Cli, SamplingIsReproducibleBySeed) {
   const std::string base = "--raw --prompt 'The Linux kernel is' -n 20 --temp 1 ";
   const std::string first = Run(base + "--seed 5").out;
