@@ -128,6 +128,86 @@ struct CallLanguage::Tool {
   uint64_t required = 0;            // bits of parameters
 };
 
+class CallLanguage::Compiler {
+ public:
+  explicit Compiler(const CallSyntax& syntax) : syntax_(syntax) {}
+
+  // `root`: the schema of the tool's parameters, if it has one.
+  std::unique_ptr<Tool> MakeTool(const std::string& name, ordered_json root) {
+    CheckName(name, "the tool");
+    texts_.Take(name.size());
+    if (!root.is_object()) root = ordered_json::object();
+    ordered_json parameters = root.value("properties", ordered_json());
+    if (!parameters.is_object()) parameters = ordered_json::object();
+    std::vector<std::string> required;
+    const ordered_json listed = root.value("required", ordered_json());
+    for (const ordered_json& entry : listed.is_array() ? listed : ordered_json::array()) {
+      if (parameters.size() > kMaxParameters) break;
+      if (!entry.is_string()) continue;
+      required.push_back(entry.get<std::string>());
+      if (!parameters.contains(required.back())) parameters[required.back()] = true;
+    }
+    if (parameters.size() > kMaxParameters) {
+      Fail(ErrorCode::kUsage, fmt::format("the tool '{}' has more than {} parameters; a call of at "
+                                          "most that many can be enforced",
+                                          name, kMaxParameters));
+    }
+    auto tool = std::make_unique<Tool>();
+    uint32_t index = 0;
+    for (const auto& [key, schema] : parameters.items()) {
+      CheckName(key, fmt::format("the parameter of '{}'", name));
+      texts_.Take(key.size());
+      if (std::find(required.begin(), required.end(), key) != required.end())
+        tool->required |= uint64_t{1} << index;
+      AddParameter(*tool, index++, key, schema, root, name + "." + key);
+    }
+    for (const char* lead : {"", "\n", "\n\n"})
+      tool->parts.Add(lead + std::string(syntax_.call_close),
+                      static_cast<uint32_t>(tool->values.size()));
+    return tool;
+  }
+
+ private:
+  // Every way to open the parameter, with the values that may stand behind it.
+  void AddParameter(Tool& tool, uint32_t index, const std::string& key, const ordered_json& schema,
+                    const ordered_json& root, const std::string& path) {
+    const uint8_t kinds = KindsOfSchema(schema, root);
+    const bool text = kinds == 0 || (kinds & kJsonString) != 0;
+    const bool other = kinds == 0 || (kinds & ~kJsonString) != 0;
+    for (const ValueOpening& opening : syntax_.value_open) {
+      // The schema decides only where the markup has no say.
+      if (opening.rule == ValueRule::kSchema && syntax_.value_open.size() > 1) continue;
+      if (opening.rule == ValueRule::kString && !text) continue;
+      if (opening.rule == ValueRule::kJson && !other) continue;
+      const uint32_t id = static_cast<uint32_t>(tool.values.size());
+      for (const char* lead : {"", "\n"}) {
+        for (const std::string_view gap : syntax_.gaps) {
+          tool.parts.Add(fmt::format("{}{}{}{}{}{}", lead, syntax_.key_open, key, syntax_.key_close,
+                                     gap, opening.tag),
+                         id);
+        }
+      }
+      tool.parameter.push_back(index);
+      Value& value = tool.values.emplace_back();
+      if (opening.rule == ValueRule::kJson || !text) {
+        value.mode = State::Mode::kJson;
+        value.schema = std::make_unique<JsonSchema>(SchemaOf(schema, root, kinds, path, schemas_));
+        value.automaton = std::make_unique<JsonAutomaton>(*value.schema);
+      } else if (kinds == kJsonString) {
+        for (const std::string& listed : ListedTexts(schema)) {
+          texts_.Take(listed.size());
+          value.mode = State::Mode::kLiteral;
+          value.literals.Add(listed + std::string(syntax_.value_close), 0);
+        }
+      }
+    }
+  }
+
+  const CallSyntax& syntax_;
+  Budget texts_{kMaxTextBytes, "names and listed values"};
+  Budget schemas_{kMaxSchemaBytes, "schemas"};
+};
+
 CallLanguage::CallLanguage(const CallSyntax& syntax, const CallRules& rules)
     : syntax_(syntax),
       several_(rules.several),
@@ -151,76 +231,12 @@ CallLanguage::CallLanguage(const CallSyntax& syntax, const CallRules& rules)
     Fail(ErrorCode::kUsage, fmt::format("there are {} tools; calls of at most {} can be enforced",
                                         rules.tools.size(), kMaxTools));
   }
-  Budget texts(kMaxTextBytes, "names and listed values");
-  Budget schemas(kMaxSchemaBytes, "schemas");
+  Compiler compiler(syntax);
   for (const ordered_json& entry : rules.tools) {
     const ordered_json& function = entry["function"];
     const std::string name = function["name"].get<std::string>();
-    CheckName(name, "the tool");
-    texts.Take(name.size());
     names_.Add(name + std::string(syntax.name_close), static_cast<uint32_t>(tools_.size()));
-    tools_.push_back(std::make_unique<Tool>());
-    Tool& tool = *tools_.back();
-
-    ordered_json root = function.value("parameters", ordered_json());
-    if (!root.is_object()) root = ordered_json::object();
-    ordered_json parameters = root.value("properties", ordered_json::object());
-    if (!parameters.is_object()) parameters = ordered_json::object();
-    std::vector<std::string> required;
-    const ordered_json listed = root.value("required", ordered_json());
-    for (const ordered_json& needed : listed.is_array() ? listed : ordered_json::array()) {
-      if (!needed.is_string()) continue;
-      required.push_back(needed.get<std::string>());
-      if (!parameters.contains(required.back())) parameters[required.back()] = true;
-    }
-    if (parameters.size() > kMaxParameters) {
-      Fail(ErrorCode::kUsage, fmt::format("the tool '{}' has {} parameters; a call of at most {} "
-                                          "can be enforced",
-                                          name, parameters.size(), kMaxParameters));
-    }
-    uint32_t index = 0;
-    for (const auto& [key, schema] : parameters.items()) {
-      CheckName(key, fmt::format("the parameter of '{}'", name));
-      texts.Take(key.size());
-      if (std::find(required.begin(), required.end(), key) != required.end())
-        tool.required |= uint64_t{1} << index;
-      const uint8_t kinds = KindsOfSchema(schema, root);
-      const bool text = kinds == 0 || (kinds & kJsonString) != 0;
-      const bool other = kinds == 0 || (kinds & ~kJsonString) != 0;
-      for (const ValueOpening& opening : syntax.value_open) {
-        // The schema decides only where the markup has no say.
-        if (opening.rule == ValueRule::kSchema && syntax.value_open.size() > 1) continue;
-        if (opening.rule == ValueRule::kString && !text) continue;
-        if (opening.rule == ValueRule::kJson && !other) continue;
-        Value value;
-        if (opening.rule == ValueRule::kJson || !text) {
-          value.mode = State::Mode::kJson;
-          value.schema = std::make_unique<JsonSchema>(
-              SchemaOf(schema, root, kinds, name + "." + key, schemas));
-          value.automaton = std::make_unique<JsonAutomaton>(*value.schema);
-        } else if (kinds == kJsonString) {
-          for (const std::string& listed : ListedTexts(schema)) {
-            texts.Take(listed.size());
-            value.mode = State::Mode::kLiteral;
-            value.literals.Add(listed + std::string(syntax.value_close), 0);
-          }
-        }
-        const uint32_t id = static_cast<uint32_t>(tool.values.size());
-        for (const char* lead : {"", "\n"}) {
-          for (const std::string_view gap : syntax.gaps) {
-            tool.parts.Add(fmt::format("{}{}{}{}{}{}", lead, syntax.key_open, key, syntax.key_close,
-                                       gap, opening.tag),
-                           id);
-          }
-        }
-        tool.values.push_back(std::move(value));
-        tool.parameter.push_back(index);
-      }
-      ++index;
-    }
-    for (const char* lead : {"", "\n", "\n\n"})
-      tool.parts.Add(lead + std::string(syntax.call_close),
-                     static_cast<uint32_t>(tool.values.size()));
+    tools_.push_back(compiler.MakeTool(name, function.value("parameters", ordered_json())));
   }
 }
 

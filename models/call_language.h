@@ -79,6 +79,7 @@ class CallLanguage {
  private:
   struct Value;
   struct Tool;
+  class Compiler;
 
   bool StepOpening(const State& from, uint8_t byte, State& to) const;
   bool StepName(const State& from, uint8_t byte, State& to) const;

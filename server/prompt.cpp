@@ -25,9 +25,12 @@ Json Guarded(const Tokenizer& tokenizer, const Json& value, bool assistant = fal
   }
   if (!value.is_object()) return value;
   Json object = Json::object();
+  // Distinct names stay so: nothing is looked up, which would take time for each that is there.
+  Json::object_t& entries = object.get_ref<Json::object_t&>();
   const bool turn = value.value("role", Json()) == "assistant";
   for (const auto& [name, entry] : value.items())
-    object[tokenizer.Guard(name)] = Guarded(tokenizer, entry, turn && name == "content");
+    entries.emplace_back(tokenizer.Guard(name),
+                         Guarded(tokenizer, entry, turn && name == "content"));
   return object;
 }
 
@@ -47,8 +50,7 @@ RenderOptions ReadRenderOptions(const Fields& fields, const Tokenizer& tokenizer
   RenderOptions options;
   options.add_generation_prompt = fields.Boolean("add_generation_prompt").value_or(true);
   if (const Json* variables = fields.Object("chat_template_kwargs")) {
-    for (const auto& [name, value] : variables->items())
-      options.variables[name] = Guarded(tokenizer, value);
+    options.variables = Guarded(tokenizer, *variables);
     options.enable_thinking =
         Fields(*variables, "chat_template_kwargs.").Boolean("enable_thinking");
   }

@@ -320,6 +320,12 @@ TEST(CallLanguage, WhatARequestCanHaveCompiledIsBounded) {
   list.push_back(tool("more", nullptr));
   EXPECT_NE(error(list).find("129 tools"), std::string::npos);
 
+  // Checked before they are gone through one by one.
+  ordered_json needed = ordered_json::array();
+  for (int i = 0; i < 200'000; ++i) needed.push_back("p" + std::to_string(i));
+  EXPECT_NE(error(ordered_json::array({tool("t", {{"required", needed}})})).find("more than 64"),
+            std::string::npos);
+
   const ordered_json listed = {{"properties", {{"p", {{"enum", {std::string(70'000, 'a')}}}}}}};
   EXPECT_NE(error(ordered_json::array({tool("t", listed)})).find("listed values"),
             std::string::npos);

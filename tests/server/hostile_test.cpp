@@ -95,6 +95,25 @@ TEST_F(HostileTest, WrongTypesAreRefusedByNameAndUnknownFieldsTolerated) {
   EXPECT_EQ(server_->Post(kChat, body).status, 200);
 }
 
+TEST_F(HostileTest, WideObjectsCostTimeInProportion) {
+  std::string names;
+  for (int i = 0; i < 100'000; ++i) names += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + "\":1";
+  const std::string message =
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,";
+  for (const std::string& body :
+       {message + "\"chat_template_kwargs\":{" + names + "}}",
+        message +
+            "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+            "\"f\",\"parameters\":{\"properties\":{" +
+            names + "}}}}]}",
+        message + "\"logit_bias\":{" + names + "}}", message + names + "}"}) {
+    const auto asked = std::chrono::steady_clock::now();
+    const int status = server_->PostText(kChat, body).status;
+    EXPECT_TRUE(status == 200 || status == 400) << status;
+    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(kSanitized ? 20 : 2));
+  }
+}
+
 TEST_F(HostileTest, PathsMethodsAndBodiesAreCheckedBeforeTheyAreRead) {
   Answers("GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", "404");
   Answers("GET /" + std::string(7000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n", "404");
