@@ -79,7 +79,9 @@ TEST_F(SparseMlaGpuTest, AgreesWithTheCpuForEveryStorageTypeAndKindOfIdRow) {
       const SparseMlaDifference d = Compare(c, device.out.Host(), device.lse.Host());
       EXPECT_LE(d.out, dtype == DType::kBf16 ? 3.2e-3 : 2e-3)
           << DTypeName(dtype) << ", rope " << rope;
-      EXPECT_LE(d.lse, 5e-3) << DTypeName(dtype) << ", rope " << rope;
+      // bf16 rows: the query is rounded to bf16 too.
+      EXPECT_LE(d.lse, dtype == DType::kBf16 ? 1e-2 : 5e-3)
+          << DTypeName(dtype) << ", rope " << rope;
       EXPECT_TRUE(d.exact_empty) << DTypeName(dtype) << ", rope " << rope;
     }
   }
