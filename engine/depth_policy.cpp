@@ -5,6 +5,13 @@
 
 namespace strata {
 
+namespace {
+
+// Windows until a place behind drafts that are always right is taken to be as good as they are.
+constexpr double kHope = 48.0;
+
+}  // namespace
+
 void Acceptance::Observe(int64_t drafted, int64_t kept) {
   const auto follow = [&](int64_t place, double right) {
     const size_t i = static_cast<size_t>(place);
@@ -12,7 +19,11 @@ void Acceptance::Observe(int64_t drafted, int64_t kept) {
     rates_[i] += (right - rates_[i]) / static_cast<double>(kLeast + seen_[i]);
   };
   for (int64_t place = 0; place < kept; ++place) follow(place, 1.0);
-  if (kept < drafted) follow(kept, 0.0);
+  if (kept < drafted) return follow(kept, 0.0);
+  // Where all were right, the place behind them deserves another trial by and by.
+  if (drafted == 0 || drafted == kMaxDrafts) return;
+  double& next = rates_[static_cast<size_t>(drafted)];
+  next += std::max(0.0, rates_[static_cast<size_t>(drafted - 1)] - next) / kHope;
 }
 
 void Acceptance::Doubt() {
