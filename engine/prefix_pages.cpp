@@ -10,13 +10,15 @@ namespace strata {
 
 namespace {
 
-// Calls `part` with the bytes of a page in each layer of both caches.
+// Calls `part` with the bytes of a page in each layer of both caches that has any.
 template <class Part>
 void ForEachPart(StepRunner& runner, int32_t page, const Part& part) {
   for (int64_t layer = 0; layer < runner.kv().layers(); ++layer)
     part(runner.kv().Page(layer, page));
-  for (int64_t layer = 0; layer < runner.kv().layers(); ++layer)
-    part(runner.keys().Page(layer, page));
+  for (int64_t layer = 0; layer < runner.kv().layers(); ++layer) {
+    const std::span<std::byte> keys = runner.keys().Page(layer, page);
+    if (!keys.empty()) part(keys);  // shared layers own none
+  }
 }
 
 // The whole pages of the longest known prefix, with a reference on each.
