@@ -72,7 +72,7 @@ constexpr const char* kResponseFormat =
 // As json.dumps writes it, which the model was trained on.
 std::string Json(const ordered_json& value) {
   try {
-    return jinja::ToJson(jinja::Value::FromJson(value), -1, false);
+    return jinja::ToJson(jinja::Value::FromJson(value), {});
   } catch (const jinja::TemplateError& error) {
     Fail(ErrorCode::kUsage, fmt::format("{}: {}", ShortJson(value), error.message));
   }

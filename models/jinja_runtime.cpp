@@ -220,9 +220,11 @@ class Interpreter {
       }
       items = std::move(kept);
     }
-    if (items.empty())
-      return statement.blocks.size() > 1 ? RunBlock(statement.blocks[1], scope, out)
+    if (items.empty()) {
+      Scope inner(&scope);
+      return statement.blocks.size() > 1 ? RunBlock(statement.blocks[1], inner, out)
                                          : Flow::kNormal;
+    }
     const int64_t count = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < count; ++i) {
       Scope inner(&scope);
@@ -308,7 +310,7 @@ class Interpreter {
       case ExpressionKind::kItem: {
         const Value object = Evaluate(*expression.children[0], scope);
         if (object.is_undefined()) Throw(expression.line, "an undefined value has no items");
-        return GetItem(object, Evaluate(*expression.children[1], scope));
+        return Item(object, Evaluate(*expression.children[1], scope));
       }
       case ExpressionKind::kSlice:
         return Slice(expression, scope);
@@ -346,14 +348,25 @@ class Interpreter {
             fmt::format("an undefined value has no attribute '{}'", expression.text));
     // "list.0" is the first item.
     if (expression.text[0] >= '0' && expression.text[0] <= '9') {
-      return GetItem(object, static_cast<int64_t>(std::stoll(expression.text)));
+      return Item(object, static_cast<int64_t>(std::stoll(expression.text)));
     }
-    // A dict's own entry comes before its methods: messages have fields named "items" or "keys"
-    // rarely, but they do.
-    if (object.is_dict()) {
-      if (const Value* entry = object.Find(expression.text)) return *entry;
+    // As in Python, a method comes before an entry of the same name: arguments.items() holds for
+    // arguments that have a field "items" too. A namespace has no methods.
+    if (!object.is_namespace()) {
+      const Value method = FindMethod(object, expression.text, budget_);
+      if (!method.is_undefined() || !object.is_dict()) return method;
     }
-    return FindMethod(object, expression.text, budget_);
+    const Value* entry = object.Find(expression.text);
+    return entry == nullptr ? Value() : *entry;
+  }
+
+  // A text's characters are counted from the end that the sign of the key says.
+  Value Item(const Value& object, const Value& key) {
+    if (object.is_string() && key.is_int()) {
+      const int64_t size = static_cast<int64_t>(object.string().size());
+      budget_.Charge(std::abs(std::clamp(key.integer(), -size, size)) / 16);
+    }
+    return GetItem(object, key);
   }
 
   Value Slice(const Expression& expression, Scope& scope) {
@@ -449,6 +462,7 @@ class Interpreter {
   bool Contains(const Expression& expression, const Value& container, const Value& item) {
     if (container.is_string() && item.is_string())
       return container.string().find(item.string()) != std::string::npos;
+    if (container.is_undefined()) return false;
     if (container.is_dict()) return item.is_string() && container.Find(item.string()) != nullptr;
     if (container.is_list()) {
       budget_.Charge(static_cast<int64_t>(container.list().size()));

@@ -42,5 +42,25 @@ Value FindMethod(const Value& object, const std::string& name, Budget& budget);
 Value GetItem(const Value& object, const Value& key);
 // Members of a list, keys of a dict, characters of a string. Throws for others.
 List Iterate(const Value& value, Budget& budget);
+// What a filter's `attribute` names: entries and places, joined by dots.
+Value GetAttribute(const Value& object, const std::string& path);
+
+// The i-th argument behind the value, or the one called `name`; undefined when absent.
+Value Argument(const Arguments& arguments, size_t i, const char* name);
+// The same of one type; `fallback` when absent or none. Throw for other types.
+std::string TextArgument(const Arguments& arguments, size_t i, const char* name,
+                         const std::string& fallback);
+int64_t IntegerArgument(const Arguments& arguments, size_t i, const char* name, int64_t fallback);
+// A string; empty when undefined. Throws for others, naming `what` needs it.
+std::string NeedText(const Value& value, const char* what);
+
+// str.replace, at most `most` times; no bound below 0.
+std::string Replace(const std::string& text, const std::string& from, const std::string& to,
+                    int64_t most, Budget& budget);
+// The items', or their attributes', texts.
+std::string Join(const List& items, const std::string& separator, const std::string& attribute,
+                 Budget& budget);
+// The entries of a mapping as lists of two.
+List Pairs(const Value& value);
 
 }  // namespace strata::jinja

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/jinja_text.h"
+
 namespace strata::jinja {
 
 namespace {
@@ -19,27 +21,6 @@ std::string FloatText(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
-}
-
-std::string Quoted(const std::string& text) {  // Python's repr of a string
-  const char quote =
-      text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
-  std::string result(1, quote);
-  for (char c : text) {
-    if (c == quote || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (c == '\n') {
-      result += "\\n";
-    } else if (c == '\r') {
-      result += "\\r";
-    } else if (c == '\t') {
-      result += "\\t";
-    } else {
-      result += c;
-    }
-  }
-  return result + quote;
 }
 
 std::string Repr(const Value& value) {
@@ -117,6 +98,9 @@ void SetEntry(Dict& dict, const std::string& key, Value value) {
 Value Value::FromJson(const nlohmann::ordered_json& json) {
   if (json.is_null()) return None{};
   if (json.is_boolean()) return json.get<bool>();
+  // Beyond 64 signed bits a number is a float: it keeps its size, not its last digits.
+  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    return json.get<double>();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
@@ -145,7 +129,7 @@ bool Value::Truth() const {
   if (is_float()) return number() != 0.0;
   if (is_string()) return !string().empty();
   if (is_list()) return !list().empty();
-  if (is_dict()) return !dict().empty();
+  if (is_dict()) return is_namespace() || !dict().empty();
   return is_function();
 }
 
@@ -180,7 +164,8 @@ void Value::Set(const std::string& key, Value value) const {
 }
 
 bool Equal(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is_number() && b.is_number())
+    return a.is_float() || b.is_float() ? a.number() == b.number() : a.integer() == b.integer();
   if (a.is_string() && b.is_string()) return a.string() == b.string();
   if (a.is_list() && b.is_list()) {
     return std::equal(a.list().begin(), a.list().end(), b.list().begin(), b.list().end(),
@@ -207,8 +192,11 @@ bool HoldsFunction(const Value& value) {
 }
 
 int Compare(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number())
-    return a.number() < b.number() ? -1 : a.number() > b.number() ? 1 : 0;
+  if (a.is_number() && b.is_number()) {
+    if (a.is_float() || b.is_float())
+      return a.number() < b.number() ? -1 : a.number() > b.number() ? 1 : 0;
+    return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;
+  }
   if (a.is_string() && b.is_string())
     return a.string() < b.string() ? -1 : a.string() > b.string() ? 1 : 0;
   throw TemplateError{fmt::format("a {} and a {} cannot be ordered", a.TypeName(), b.TypeName())};
@@ -235,7 +223,7 @@ std::string ToText(const Value& value) {
   return "<function>";
 }
 
-std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth) {
+std::string ToJson(const Value& value, const JsonStyle& style, int depth) {
   if (value.is_undefined()) throw TemplateError{"an undefined value has no JSON"};
   if (value.is_function()) throw TemplateError{"a function has no JSON"};
   if (value.is_none()) return "null";
@@ -244,26 +232,31 @@ std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth)
     return std::isnan(value.number()) ? "NaN" : value.number() > 0 ? "Infinity" : "-Infinity";
   if (value.is_number()) return ToText(value);
   const auto quote = [&](const std::string& text) {
-    return nlohmann::ordered_json(text).dump(-1, ' ', ensure_ascii,
+    return nlohmann::ordered_json(text).dump(-1, ' ', style.ensure_ascii,
                                              nlohmann::ordered_json::error_handler_t::replace);
   };
   if (value.is_string()) return quote(value.string());
-  const std::string inner =
-      indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * (depth + 1)), ' ');
-  const std::string outer =
-      indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * depth), ' ');
-  const std::string comma = indent < 0 ? ", " : ",";
+  const auto line = [&](int level) {
+    std::string text = style.indent ? "\n" : "";
+    for (int i = 0; style.indent && i < level; ++i) text += *style.indent;
+    return text;
+  };
+  const std::string inner = line(depth + 1), outer = line(depth);
   std::string text;
   if (value.is_list()) {
     if (value.list().empty()) return "[]";
     for (const Value& item : value.list())
-      text += (text.empty() ? "" : comma) + inner + ToJson(item, indent, ensure_ascii, depth + 1);
+      text += (text.empty() ? "" : style.comma) + inner + ToJson(item, style, depth + 1);
     return "[" + text + outer + "]";
   }
   if (value.dict().empty()) return "{}";
-  for (const auto& [key, item] : value.dict()) {
-    text += (text.empty() ? "" : comma) + inner + quote(key) + ": " +
-            ToJson(item, indent, ensure_ascii, depth + 1);
+  Dict entries = value.dict();
+  if (style.sort_keys)
+    std::sort(entries.begin(), entries.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [key, item] : entries) {
+    text += (text.empty() ? "" : style.comma) + inner + quote(key) + style.colon +
+            ToJson(item, style, depth + 1);
   }
   return "{" + text + outer + "}";
 }

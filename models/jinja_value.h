@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -108,11 +109,18 @@ struct Arguments {
 bool Equal(const Value& a, const Value& b);
 // Whether a function hides anywhere inside.
 bool HoldsFunction(const Value& value);
-// -1, 0, 1 for numbers, strings and lists; throws TemplateError for others.
+// -1, 0, 1 for numbers and strings; throws TemplateError for others.
 int Compare(const Value& a, const Value& b);
 // What {{ value }} prints; containers print as Python's repr.
 std::string ToText(const Value& value);
-// json.dumps(value, ensure_ascii, indent, separators (", ", ": ")); indent below 0: one line.
-std::string ToJson(const Value& value, int indent, bool ensure_ascii, int depth = 0);
+// The arguments of json.dumps.
+struct JsonStyle {
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  std::optional<std::string> indent;  // of one level; all on one line without
+  std::string comma = ", ";
+  std::string colon = ": ";
+};
+std::string ToJson(const Value& value, const JsonStyle& style, int depth = 0);
 
 }  // namespace strata::jinja
