@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/status.h"
+#include "models/jinja_text.h"
 
 namespace strata::jinja {
 
@@ -71,27 +72,20 @@ class Lexer {
     const int first_line = line_;
     Advance(open);
     if (strip_next_) {
-      const size_t kept =
-          static_cast<size_t>(std::find_if_not(text.begin(), text.end(), IsSpace) - text.begin());
-      text.erase(0, kept);
-    } else if (trim_newline_) {
-      if (text.starts_with("\r\n")) {
-        text.erase(0, 2);
-      } else if (text.starts_with("\n")) {
-        text.erase(0, 1);
-      }
+      text = Strip(text, nullptr, true, false);
+    } else if (trim_newline_ && text.starts_with('\n')) {
+      text.erase(0, 1);
     }
     strip_next_ = trim_newline_ = false;
     if (open < source_.size()) {
       const char kind = source_[open + 1];
       const char mark = open + 2 < source_.size() ? source_[open + 2] : '\0';
       if (mark == '-') {
-        while (!text.empty() && IsSpace(text.back())) text.pop_back();
+        text = Strip(text, nullptr, false, true);
       } else if (kind != '{' && mark != '+') {
-        size_t end = text.size();
-        while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
-        const bool line_start = end > 0 ? text[end - 1] == '\n' : StartsLine(open - text.size());
-        if (line_start) text.resize(end);
+        const size_t line = text.rfind('\n') + 1;  // 0 when there is no newline
+        const bool line_start = line > 0 || StartsLine(open - text.size());
+        if (line_start && Strip(text.substr(line), nullptr, true, false).empty()) text.resize(line);
       }
     }
     if (!text.empty()) tokens_.push_back({TokenKind::kText, std::move(text), first_line});
@@ -109,7 +103,7 @@ class Lexer {
     const size_t close = source_.find("#}", at_ + 2);
     if (close == std::string::npos) FailAt(file_name_, line_, "a comment {# is not closed");
     strip_next_ = source_[close - 1] == '-' && close > at_ + 2;
-    trim_newline_ = true;
+    trim_newline_ = !(source_[close - 1] == '+' && close > at_ + 2);
     Advance(close + 2);
   }
 
@@ -241,8 +235,17 @@ class Lexer {
         case 'r':
           text += '\r';
           break;
-        case '0':
-          text += '\0';
+        case 'a':
+          text += '\a';
+          break;
+        case 'b':
+          text += '\b';
+          break;
+        case 'f':
+          text += '\f';
+          break;
+        case 'v':
+          text += '\v';
           break;
         case '\\':
         case '\'':
@@ -261,6 +264,14 @@ class Lexer {
         case '\n':
           break;
         default:
+          if (escaped >= '0' && escaped <= '7') {
+            uint32_t octal = static_cast<uint32_t>(escaped - '0');
+            for (int d = 0; d < 2 && i < source_.size() && source_[i] >= '0' && source_[i] <= '7';
+                 ++d)
+              octal = octal * 8 + static_cast<uint32_t>(source_[i++] - '0');
+            AppendUtf8(text, octal);
+            break;
+          }
           text += '\\';
           text += escaped;
       }
@@ -288,9 +299,14 @@ void FailAt(const std::string& file_name, int line, const std::string& message) 
 }
 
 std::vector<Token> Tokenize(const std::string& source, const std::string& file_name) {
-  // Jinja drops one newline at the very end of a template.
-  const std::string trimmed = source.ends_with('\n') ? source.substr(0, source.size() - 1) : source;
-  return Lexer(trimmed, file_name).Run();
+  // As in Jinja, every line ends with \n alone, and one newline at the very end is dropped.
+  std::string lines;
+  for (size_t i = 0; i < source.size(); ++i) {
+    if (source[i] == '\r' && i + 1 < source.size() && source[i + 1] == '\n') continue;
+    lines += source[i] == '\r' ? '\n' : source[i];
+  }
+  if (lines.ends_with('\n')) lines.pop_back();
+  return Lexer(lines, file_name).Run();
 }
 
 }  // namespace strata::jinja
