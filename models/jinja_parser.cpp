@@ -335,7 +335,7 @@ class Parser {
 
   ExpressionPtr ParseComparison() {
     ExpressionPtr left = ParseSum();
-    for (;;) {
+    for (bool first = true;; first = false) {
       std::string operation;
       for (const char* candidate : {"==", "!=", "<=", ">=", "<", ">"}) {
         if (AcceptOperator(candidate)) {
@@ -350,6 +350,7 @@ class Parser {
         operation = "not in";
       }
       if (operation.empty()) return left;
+      if (!first) Refuse("chains of comparisons, such as 1 < x < 3, are not supported");
       left = Binary(operation, std::move(left), ParseSum());
     }
   }
@@ -371,7 +372,7 @@ class Parser {
   }
 
   ExpressionPtr ParseProduct() {
-    ExpressionPtr left = ParseUnary();
+    ExpressionPtr left = ParsePower();
     for (;;) {
       std::string operation;
       for (const char* candidate : {"*", "//", "/", "%"}) {
@@ -381,26 +382,29 @@ class Parser {
         }
       }
       if (operation.empty()) return left;
-      left = Binary(operation, std::move(left), ParseUnary());
+      left = Binary(operation, std::move(left), ParsePower());
     }
   }
 
-  ExpressionPtr ParseUnary() {
-    Nested nested(*this);
-    for (const char* sign : {"-", "+"}) {
-      if (!AcceptOperator(sign)) continue;
-      ExpressionPtr expression = NewExpression(ExpressionKind::kUnary);
-      expression->text = sign;
-      Adopt(*expression, ParseUnary());
-      return expression;
-    }
-    return ParsePower();
-  }
-
+  // Jinja's own order, unlike Python's: a sign binds tighter than **, which groups to the left.
   ExpressionPtr ParsePower() {
-    ExpressionPtr left = ParseFilters(ParsePostfix(ParsePrimary()));
-    if (AcceptOperator("**")) left = Binary("**", std::move(left), ParseUnary());
+    ExpressionPtr left = ParseUnary(true);
+    while (AcceptOperator("**")) left = Binary("**", std::move(left), ParseUnary(true));
     return left;
+  }
+
+  // Filters and tests apply to a value with its signs: -1 | abs is 1.
+  ExpressionPtr ParseUnary(bool with_filters) {
+    Nested nested(*this);
+    ExpressionPtr value;
+    for (const char* sign : {"-", "+"}) {
+      if (value != nullptr || !AcceptOperator(sign)) continue;
+      value = NewExpression(ExpressionKind::kUnary);
+      value->text = sign;
+      Adopt(*value, ParseUnary(false));
+    }
+    if (value == nullptr) value = ParsePostfix(ParsePrimary());
+    return with_filters ? ParseFilters(std::move(value)) : std::move(value);
   }
 
   ExpressionPtr ParsePostfix(ExpressionPtr value) {
@@ -527,7 +531,7 @@ class Parser {
         literal->value = true;
       else if (name == "false" || name == "False")
         literal->value = false;
-      else if (name == "none" || name == "None" || name == "null")
+      else if (name == "none" || name == "None")
         literal->value = None{};
       else {
         literal->kind = ExpressionKind::kName;
