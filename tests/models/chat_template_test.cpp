@@ -296,6 +296,124 @@ TEST(ChatTemplate, RequestsBringVariablesOfTheirOwn) {
   refused(many);
 }
 
+// The expected texts of the following tests are those of Jinja2 3.1.6 with transformers' settings.
+
+TEST(ChatTemplate, MethodsOfAMappingComeBeforeItsEntries) {
+  const ordered_json tools = ordered_json::parse(R"([{"items":[1],"keys":2,"get":"g"}])");
+  EXPECT_EQ(Render("{% for k, v in tools[0].items() %}{{ k }}={{ v }};{% endfor %}{{ "
+                   "tools[0].get('get') }}{{ tools[0]['items'] }}",
+                   {}, tools),
+            "items=[1];keys=2;get=g;g[1]");
+  EXPECT_EQ(Render("{% set ns = namespace(items=3) %}{{ ns.items }}{{ ns.get is defined }}"),
+            "3False");
+}
+
+TEST(ChatTemplate, WhiteSpaceIsUnicodes) {
+  EXPECT_EQ(Render("{{ '\u3000a\u00a0' | trim }}|{{ '\u2028 b\\x85\\x1c'.strip() }}|{{ "
+                   "'\u200bc'.lstrip() }}|{{ '\u2003d e\u3000f'.split() | join('-') }}"),
+            "a|b|\u200bc|d-e-f");
+  EXPECT_EQ(Render("{{ ' a b  c '.split(none, 1) | join('-') }}|{{ 'éaèé'.strip('é') }}"),
+            "a-b  c |aè");
+  EXPECT_EQ(Render("{{ 'a\\r\\nb\\rc\\n\\nd\\u2028e\\n'.splitlines() | join('-') }}"),
+            "a-b-c--d-e");
+  EXPECT_EQ(Render("x\u3000{%- if true -%}\u3000a{% endif %}\n\u3000{% if true %}b{% endif %}"),
+            "xab");
+}
+
+TEST(ChatTemplate, TextsInsideContainersPrintAsPythonsRepr) {
+  EXPECT_EQ(Render("{{ messages[0] }}",
+                   ordered_json::array({{{"k", "it's \u00e9\u4f60\U0001F600\u200d\u3000\u00a0"},
+                                         {"c", std::string("\x07\x7f\0", 3)}}})),
+            "{'k': \"it's \u00e9\u4f60\U0001F600\\u200d\\u3000\\xa0\", 'c': '\\x07\\x7f\\x00'}");
+  EXPECT_EQ(Render("{{ ['\\U000e0001', '\"\\''] }}"), "['\\U000e0001', '\"\\'']");
+}
+
+TEST(ChatTemplate, JsonTakesTheArgumentsOfTransformers) {
+  const ordered_json tools = ordered_json::parse(R"([{"b":[1,{}],"a":"é"}])");
+  EXPECT_EQ(
+      Render("{{ tools[0] | tojson(true) }} {{ tools[0] | tojson(separators=(',', ':')) }} {{ "
+             "tools[0] | tojson(sort_keys=true) }}",
+             {}, tools),
+      "{\"b\": [1, {}], \"a\": \"\\u00e9\"} {\"b\":[1,{}],\"a\":\"\u00e9\"} {\"a\": "
+      "\"\u00e9\", \"b\": [1, {}]}");
+  EXPECT_EQ(Render("{{ tools[0] | tojson(indent='-') }}", {}, tools),
+            "{\n-\"b\": [\n--1,\n--{}\n-],\n-\"a\": \"\u00e9\"\n}");
+  EXPECT_NE(ErrorOf("{{ [] | tojson(default=1) }}").find("no argument 'default'"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("{{ [] | tojson(indent=17) }}").find("16 bytes"), std::string::npos);
+}
+
+TEST(ChatTemplate, SignsFiltersAndPowersBindAsInJinja) {
+  EXPECT_EQ(Render("{{ -1 | abs }} {{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ -[3][0] }}"), "1 4 64 -3");
+  EXPECT_NE(ErrorOf("{{ 1 < 2 < 3 }}").find("line 1: chains of comparisons"), std::string::npos);
+}
+
+TEST(ChatTemplate, UndefinedValuesAreEmptySequences) {
+  EXPECT_EQ(
+      Render("{{ 'x' in nope }}{{ nope is iterable }}{{ nope is sequence }}{{ nope is mapping "
+             "}}{{ null is defined }}"),
+      "FalseTrueTrueFalseFalse");
+  EXPECT_EQ(
+      Render("{% set ns = namespace() %}{{ ns is mapping }}{{ ns is iterable }}{{ 1 if ns }}"),
+      "FalseFalse1");
+}
+
+TEST(ChatTemplate, TheElseOfALoopHasAScopeOfItsOwn) {
+  EXPECT_EQ(
+      Render("{% set x = 1 %}{% for i in [] %}{% else %}{% set x = 2 %}{{ x }}{% endfor %}{{ x "
+             "}}"),
+      "21");
+}
+
+TEST(ChatTemplate, LinesMayEndWithCarriageReturns) {
+  EXPECT_EQ(Render("a\r\n{% if true %}\r\nb\r{% endif %}\r\n{{ 'c\r\nd' }}\r\n"), "a\nb\nc\nd");
+  EXPECT_EQ(Render("a {# kept +#}\nb {# cut #}\nc"), "a \nb c");
+}
+
+TEST(ChatTemplate, WholeNumbersKeepAllTheirDigits) {
+  EXPECT_EQ(Render("{{ 9007199254740993 == 9007199254740992 }} {{ 9007199254740993 > "
+                   "9007199254740992 }} {{ 1 == 1.0 }} {{ '\\101\\0\\f' == 'A\\x00\\x0c' }}"),
+            "False True True True");
+}
+
+TEST(ChatTemplate, FiltersReachAttributesByPath) {
+  const ordered_json messages =
+      ordered_json::parse(R"([{"a":{"b":3},"c":["x"]},{"a":{"b":1},"c":["y"]}])");
+  EXPECT_EQ(Render("{{ messages | map(attribute='a.b') | join(',') }} {{ messages | "
+                   "selectattr('a.b', 'eq', 1) | map(attribute='c.0') | join }} {{ messages | "
+                   "sort(attribute='a.b') | join('-', attribute='c.0') }}",
+                   messages),
+            "3,1 y y-x");
+  EXPECT_NE(ErrorOf("{{ [{}] | map(attribute='a.b') }}").find("no attribute 'b'"),
+            std::string::npos);
+  EXPECT_EQ(Render("{{ ['a', 'A'] | unique | join }} {{ 'x' | float(2.5) }} {{ \"it's a-b x.y\" | "
+                   "title }} {{ \"it's x.y\".title() }} {{ 'éx'.find('x') }}"),
+            "a 2.5 It's A-B X.y It'S X.Y 1");
+}
+
+TEST(ChatTemplate, CharactersOfATextAreReachedByNumber) {
+  EXPECT_EQ(
+      Render("{% set s = 'a\u00e9\U0001F600z' %}{{ s[0] }}{{ s.1 }}{{ s[2] }}{{ s[-1] }}{{ s[-3] "
+             "}}{{ s[-4] }} {{ s[4] is defined }}{{ s[-5] is defined }}{{ ''.0 is defined }} {{ "
+             "s | length }}"),
+      "a\u00e9\U0001F600z\u00e9a FalseFalseFalse 4");
+  TemplateLimits few;
+  few.steps = 10000;
+  const std::string large = "{% set s = 'x' * 100000 %}{% for i in range(100) %}";
+  EXPECT_NE(ErrorOf(large + "{{ s[99999] }}{% endfor %}", few).find("steps"), std::string::npos);
+  EXPECT_EQ(ErrorOf(large + "{{ s.0.y is defined }}{% endfor %}", few), "");
+}
+
+TEST(ChatTemplate, TheLengthOfALongConversationIsCheapToAskFor) {
+  ordered_json messages = ordered_json::array();
+  for (int i = 0; i < 2000; ++i)
+    messages.push_back({{"role", "user"}, {"content", std::string(4000, 'x')}});
+  EXPECT_EQ(Render("{% for m in messages %}{% if loop.index0 == messages | length - 1 %}{{ "
+                   "(messages | last).role }}{% endif %}{% endfor %}",
+                   messages),
+            "user");
+}
+
 TEST(ChatTemplate, ArgumentsThatAreJsonTextReachTheTemplateAsObjects) {
   const std::string source =
       "{% for c in messages[0].tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}="
