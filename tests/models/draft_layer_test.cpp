@@ -97,6 +97,9 @@ TEST_F(ShippedDrafts, AnswersAreThoseWithoutDraftsForEveryDrafterAndDepth) {
       accepted += outcome.drafts.accepted_tokens();
       wrong += outcome.drafts.drafted_tokens() - outcome.drafts.accepted_tokens();
     }
+    EngineOptions adaptive = Options(7, DrafterKind::kAuto);
+    adaptive.speculation.adaptive = true;
+    EXPECT_EQ(Run(request, adaptive).tokens, truth.tokens) << kTexts[i];
   }
   EXPECT_GT(accepted, 100);
   EXPECT_GT(wrong, 100);
