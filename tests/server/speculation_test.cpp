@@ -57,8 +57,8 @@ TEST_F(SpeculationTest, AcceptanceIsTold) {
        {"strata_spec_decode_num_drafts_total ", "strata_spec_decode_num_draft_tokens_total ",
         "strata_spec_decode_num_accepted_tokens_total ",
         "strata_spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} "}) {
-    const size_t at = metrics.find(line);
-    ASSERT_NE(at, std::string::npos) << line;
+    const size_t at = metrics.find("\n" + std::string(line)) + 1;
+    ASSERT_NE(at, 0u) << line;
     EXPECT_GT(std::atoi(metrics.c_str() + at + std::string(line).size()), 0) << line;
   }
 }
