@@ -23,9 +23,6 @@ class NgramIndex {
   // Where the last tokens of `tokens` (as given to Extend) stood before.
   Match Find(std::span<const int32_t> tokens) const;
 
-  // A sequence that shrank or was replaced.
-  void Clear() { *this = {}; }
-
  private:
   // Key of the kLength tokens that end before `end`. Equal keys of other tokens are told apart by
   // comparison.
