@@ -221,9 +221,7 @@ void Engine::Emit(Sequence& sequence, const View<const float, 1>& logits, int64_
   event.logprob = sampled.logprob;
   if (sequence.request.top_logprobs > 0)
     event.top = MostLikely(logits, sequence.request.top_logprobs);
-  const std::vector<int32_t>& stops = sequence.request.stop_tokens;
-  if (!sequence.request.ignore_eos &&
-      std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
+  if (sequence.request.StopsAt(sampled.token)) {
     event.finish = FinishReason::kStop;
     return Finish(sequence, event);
   }

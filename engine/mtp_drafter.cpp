@@ -12,12 +12,6 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The token ends the answer: nothing is drafted behind it, and it needs no row of its own.
-bool Ends(const Request& request, int32_t token) {
-  return !request.ignore_eos && std::find(request.stop_tokens.begin(), request.stop_tokens.end(),
-                                          token) != request.stop_tokens.end();
-}
-
 }  // namespace
 
 void MtpDrafter::Keep(Sequence& sequence, int64_t first_cell,
@@ -40,8 +34,9 @@ bool MtpDrafter::Take(Chain& chain, const StepOutput& output, int64_t row, int64
   const Sampled sampled = sequence.sampler.Sample(
       MakeView(static_cast<const float*>(output.logits.row(logit_row)), {vocabulary}), nullptr,
       runner_->backend().DefaultStream());
+  // Nothing is drafted behind a token that ends the answer, and it needs no row of its own.
   if (sampled.token < 0 || std::exp(sampled.logprob) < chain.task->min_probability ||
-      Ends(sequence.request, sampled.token))
+      sequence.request.StopsAt(sampled.token))
     return false;
   sequence.draft.tokens.push_back(sampled.token);
   sequence.sampler.Accept(sampled.token);

@@ -1,6 +1,7 @@
 // One request while it runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,6 +31,12 @@ struct Request {
   bool watch_selection = false;  // events carry where their step looked
   int32_t top_logprobs = 0;      // most likely tokens to report beside each token, at most 20
   std::optional<SpeculationOptions> speculation;  // none: the engine's
+
+  // The token ends the answer.
+  bool StopsAt(int32_t token) const {
+    return !ignore_eos &&
+           std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end();
+  }
 };
 
 constexpr int32_t kMaxTopLogprobs = 20;

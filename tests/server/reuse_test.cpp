@@ -132,6 +132,31 @@ TEST_F(SavedConversation, GoesOnAfterARestartWithTheSameTokens) {
   EXPECT_EQ(pages["free"].get<int>() + pages["reusable"].get<int>(), pages["total"].get<int>());
 }
 
+TEST_F(SavedConversation, TheDraftLayersCacheComesBackWithIt) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> flags =
+      Flags(folder, {"--spec", "3", "--drafter", "mtp", "--spec-fixed"});
+  Json body;
+  {
+    RunningServer server(flags);
+    body = Conversation(server);
+    ASSERT_EQ(Slots(server, "save", body, "drafts").status, 200);
+    EXPECT_EQ(server.Stop(), 0) << server.log();
+  }
+  RunningServer server(flags);
+  ASSERT_EQ(Slots(server, "restore", Json::object(), "drafts").status, 200);
+  body["max_tokens"] = 48;
+  body["ignore_eos"] = true;
+  body["timings"] = true;
+  const Json warm = server.Post(kChat, body).json();
+  EXPECT_GT(warm["usage"]["prompt_tokens_details"]["cached_tokens"], 256);
+  body["cache_prompt"] = false;
+  const Json cold = server.Post(kChat, body).json();
+  EXPECT_EQ(warm["choices"][0]["message"], cold["choices"][0]["message"]);
+  EXPECT_GT(cold["timings"]["draft_n_accepted"], 0);
+  EXPECT_EQ(warm["timings"]["drafts"], cold["timings"]["drafts"]);
+}
+
 TEST_F(SavedConversation, FilesThatAreForeignCutOrDamagedAreRefused) {
   const TemporaryFolder folder;
   Json body;
