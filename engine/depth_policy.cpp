@@ -30,29 +30,21 @@ void Acceptance::Doubt() {
   for (int64_t& seen : seen_) seen = 0;
 }
 
-void StepCost::Observe(double rows, double seconds) {
+void StepCost::Observe(int64_t rows, int64_t sequences, double seconds) {
   // One step that was held up by something else must not bend the line.
-  if (known()) seconds = std::min(seconds, 3.0 * Seconds(rows));
-  weight_ = kDecay * weight_ + 1.0;
-  rows_ = kDecay * rows_ + rows;
-  seconds_ = kDecay * seconds_ + seconds;
-  rows_squared_ = kDecay * rows_squared_ + rows * rows;
-  product_ = kDecay * product_ + rows * seconds;
-}
-
-double StepCost::PerRow() const {
-  const double mean_rows = rows_ / weight_, mean_seconds = seconds_ / weight_;
-  const double spread = rows_squared_ / weight_ - mean_rows * mean_rows;
-  if (spread < 1e-3) return 0.0;  // all steps alike: nothing is known of another row's cost
-  return std::max(0.0, (product_ / weight_ - mean_rows * mean_seconds) / spread);
-}
-
-double StepCost::Seconds(double rows) const {
-  return seconds_ / weight_ + PerRow() * (rows - rows_ / weight_);
+  if (known()) seconds = std::min(seconds, 3.0 * Seconds(static_cast<double>(rows)));
+  const double plain_rows = static_cast<double>(sequences);
+  const double drafts = static_cast<double>(rows - sequences);
+  if (drafts > 0.0) {
+    if (known()) row_.Observe(std::max(0.0, (seconds - Seconds(plain_rows)) / drafts));
+    return;
+  }
+  plain_rows_.Observe(plain_rows);
+  plain_seconds_.Observe(seconds);
 }
 
 void DepthPolicy::ObserveStep(int64_t rows, int64_t sequences, double seconds) {
-  cost_.Observe(static_cast<double>(rows), seconds);
+  if (plain_seen_ > 0) cost_.Observe(rows, sequences, seconds);
   if (rows == sequences) {
     plain_seen_ = std::min(plain_seen_ + 1, kPlainSteps);
     since_plain_ = 0;
@@ -86,7 +78,7 @@ void DepthPolicy::ChooseBest(std::span<Candidate> candidates) const {
       layer = layer || candidates[i].layer;
     }
     if (!any) break;
-    if (layer) seconds += level == 0 ? first_draft_ : next_draft_;
+    if (layer) seconds += (level == 0 ? first_draft_ : next_draft_).value();
     if (tokens / seconds <= best) continue;
     best = tokens / seconds;
     for (size_t i = 0; i < candidates.size(); ++i) candidates[i].depth = depth[i];
@@ -103,13 +95,12 @@ void DepthPolicy::Choose(std::span<Candidate> candidates) {
     if (drafts) retry_ = kFirstRetry;
     if (drafts || since_drafts_ < retry_) return;
     retry_ = std::min(2 * retry_, kLastRetry);
-    trial_left_ = kRetrySteps;
-    trial_depth_ = 1;
+    trial_left_ = kTrialSteps;
     for (Candidate& candidate : candidates) {
       if (candidate.acceptance != nullptr) candidate.acceptance->Doubt();
     }
   }
-  for (Candidate& candidate : candidates) candidate.depth = std::min(candidate.limit, trial_depth_);
+  for (Candidate& candidate : candidates) candidate.depth = std::min<int64_t>(candidate.limit, 1);
 }
 
 }  // namespace strata

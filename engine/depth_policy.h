@@ -1,6 +1,7 @@
 // How many tokens to draft, from what steps cost and how often drafts were right.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -26,17 +27,36 @@ class Acceptance {
   std::array<int64_t, kMaxDrafts> seen_ = {};
 };
 
-// The time of a decode step as a line over its rows, fitted to recent steps.
-class StepCost {
+// The mean of what was seen lately; of all that was seen while that is little.
+class RecentMean {
  public:
-  void Observe(double rows, double seconds);
-  bool known() const { return weight_ > 0.0; }
-  double PerRow() const;  // seconds that one row more costs, 0 or more
-  double Seconds(double rows) const;
+  void Observe(double value) {
+    seen_ = std::min(seen_ + 1, kReach);
+    mean_ += (value - mean_) / static_cast<double>(seen_);
+  }
+  bool known() const { return seen_ > 0; }
+  double value() const { return mean_; }  // 0 when nothing was seen
 
  private:
-  static constexpr double kDecay = 0.96;  // of a step's weight, per later step
-  double weight_ = 0.0, rows_ = 0.0, seconds_ = 0.0, rows_squared_ = 0.0, product_ = 0.0;
+  static constexpr int64_t kReach = 12;
+  double mean_ = 0.0;
+  int64_t seen_ = 0;
+};
+
+// The time of a decode step as a line over its rows: what plain steps take, and what each row of a
+// draft adds. Both are followed apart, so that long stretches of one kind do not forget the other.
+class StepCost {
+ public:
+  // A step of `rows` rows for `sequences` sequences, that is `rows - sequences` drafts.
+  void Observe(int64_t rows, int64_t sequences, double seconds);
+  bool known() const { return plain_seconds_.known(); }
+  double PerRow() const { return row_.value(); }  // seconds that one row more costs, 0 or more
+  double Seconds(double rows) const {
+    return plain_seconds_.value() + PerRow() * (rows - plain_rows_.value());
+  }
+
+ private:
+  RecentMean plain_rows_, plain_seconds_, row_;
 };
 
 // Chooses depths so that tokens per second are expected to be the most, and at least those of plain
@@ -56,31 +76,26 @@ class DepthPolicy {
   void ObserveStep(int64_t rows, int64_t sequences, double seconds);
   // The prediction layer's first pass of a step (it also reads the step's rows), and one later
   // pass.
-  void ObserveFirstDraft(double seconds) { Follow(first_draft_, seconds); }
-  void ObserveNextDraft(double seconds) { Follow(next_draft_, seconds); }
+  void ObserveFirstDraft(double seconds) { first_draft_.Observe(seconds); }
+  void ObserveNextDraft(double seconds) { next_draft_.Observe(seconds); }
 
  private:
-  static void Follow(double& mean, double seconds) {
-    mean += (mean == 0.0 ? 1.0 : 0.1) * (seconds - mean);
-  }
   void ChooseBest(std::span<Candidate> candidates) const;
 
-  static constexpr int64_t kPlainSteps = 2;  // first of all, to know their cost
-  static constexpr int64_t kFirstTrial = 2;  // steps at up to kTrialDepth after these
-  static constexpr int64_t kTrialDepth = 2;
+  // First of all, to know their cost. The very first is left out: it finds everything cold.
+  static constexpr int64_t kPlainSteps = 3;
+  static constexpr int64_t kTrialSteps = 2;   // with one draft, after these
   static constexpr int64_t kPlainEvery = 48;  // steps with drafts between plain ones
   // Steps between trials of one draft when drafts do not pay.
   static constexpr int64_t kFirstRetry = 128, kLastRetry = 1024;
-  static constexpr int64_t kRetrySteps = 2;
   static constexpr double kMargin = 1.02;  // drafts must promise this much more
 
   StepCost cost_;
-  double first_draft_ = 0.0, next_draft_ = 0.0;
+  RecentMean first_draft_, next_draft_;
   int64_t plain_seen_ = 0;    // up to kPlainSteps
   int64_t since_plain_ = 0;   // steps since the last plain one
   int64_t since_drafts_ = 0;  // steps since the last one with drafts
-  int64_t trial_left_ = kFirstTrial;
-  int64_t trial_depth_ = kTrialDepth;
+  int64_t trial_left_ = kTrialSteps;
   int64_t retry_ = kFirstRetry;
 };
 

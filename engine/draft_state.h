@@ -1,6 +1,7 @@
 // What a sequence carries for its drafts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -9,11 +10,16 @@
 
 namespace strata {
 
+// What a guess rests on. Each has an acceptance of its own: chance repeats do not speak against a
+// passage that is being copied.
+enum class DraftOrigin : uint8_t { kLayer, kRepeat, kLongRepeat };
+
 struct DraftState {
   std::vector<int32_t> tokens;  // guesses behind the last known token, for the next step's window
-  bool from_layer = false;      // the prediction layer made them
+  DraftOrigin origin = DraftOrigin::kRepeat;  // of these
   DraftCounts counts;
-  Acceptance layer_acceptance, ngram_acceptance;
+  std::array<Acceptance, 3> acceptances;  // by DraftOrigin
+  Acceptance& acceptance() { return acceptances[static_cast<size_t>(origin)]; }
 
   NgramIndex ngram;
 

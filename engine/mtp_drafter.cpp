@@ -134,12 +134,14 @@ DraftTimes MtpDrafter::Propose(std::span<DraftTask> tasks) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t width = runner_->model().geometry().hidden;
   std::vector<DraftTask> due;
+  bool behind = false;
   for (const DraftTask& task : tasks) {
     DraftState& draft = task.sequence->draft;
     const int64_t kept = static_cast<int64_t>(draft.hidden.size()) / width;
     if (kept == 0) continue;  // all its cells came from the prefix cache and nothing ran since
     if (task.depth > 0 || task.prompt) {
       due.push_back(task);
+      behind = behind || kept > kMaxDrafts + 1;
     } else if (kept > kMostKept) {
       draft.hidden.erase(
           draft.hidden.begin(),
@@ -156,6 +158,7 @@ DraftTimes MtpDrafter::Propose(std::span<DraftTask> tasks) {
     ++times.next_passes;
   }
   times.next = SecondsSince(start) - times.first;
+  if (behind) times.first = 0.0;
   for (DraftTask& task : due) {
     DraftState& draft = task.sequence->draft;
     for (auto token = draft.tokens.rbegin(); token != draft.tokens.rend(); ++token)

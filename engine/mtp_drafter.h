@@ -20,7 +20,7 @@ struct DraftTask {
 
 // Seconds that the passes of one Propose took.
 struct DraftTimes {
-  double first = 0.0;  // reading the step's rows and the first token
+  double first = 0.0;  // reading the step's rows and the first token; 0: it had older rows to read
   double next = 0.0;   // the passes behind it, together
   int64_t next_passes = 0;
 };

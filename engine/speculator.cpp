@@ -36,8 +36,7 @@ bool Speculator::UsesLayer(const Sequence& sequence) const {
 }
 
 void Speculator::ObserveWindow(Sequence& sequence, int64_t drafted, int64_t kept) {
-  DraftState& draft = sequence.draft;
-  (draft.from_layer ? draft.layer_acceptance : draft.ngram_acceptance).Observe(drafted, kept);
+  sequence.draft.acceptance().Observe(drafted, kept);
 }
 
 void Speculator::Propose(std::span<const StandingRows> standing, const View<const float, 2>& hidden,
@@ -59,16 +58,17 @@ void Speculator::Propose(std::span<const StandingRows> standing, const View<cons
       draft.ngram.Extend(sequence.tokens);
       match = draft.ngram.Find(sequence.tokens);
     }
-    draft.from_layer = layer && match.length < kLongRepeat;
+    const bool long_repeat = match.length >= kLongRepeat;
+    draft.origin = long_repeat ? DraftOrigin::kLongRepeat
+                   : layer     ? DraftOrigin::kLayer
+                               : DraftOrigin::kRepeat;
+    const bool from_layer = draft.origin == DraftOrigin::kLayer;
     int64_t limit = 0;
     if (sequence.decoding() && options.drafter != DrafterKind::kOff &&
-        (source_ || draft.from_layer || match.length > 0))
+        (source_ || from_layer || match.length > 0))
       limit = room(sequence, options.drafts);
     candidates.push_back(
-        {.limit = limit,
-         .layer = draft.from_layer,
-         .acceptance = draft.from_layer ? &draft.layer_acceptance : &draft.ngram_acceptance,
-         .depth = 0});
+        {.limit = limit, .layer = from_layer, .acceptance = &draft.acceptance(), .depth = 0});
     matches.push_back(match);
   }
   policy_.Choose(candidates);
@@ -78,12 +78,13 @@ void Speculator::Propose(std::span<const StandingRows> standing, const View<cons
     Sequence& sequence = *standing[i].sequence;
     const SpeculationOptions& options = OptionsOf(sequence);
     const int64_t depth = options.adaptive ? candidates[i].depth : candidates[i].limit;
+    const bool from_layer = candidates[i].layer;
     if (UsesLayer(sequence))
       tasks.push_back({.sequence = &sequence,
-                       .depth = sequence.draft.from_layer ? depth : 0,
+                       .depth = from_layer ? depth : 0,
                        .prompt = standing[i].prompt,
                        .min_probability = options.min_probability});
-    if (depth == 0 || sequence.draft.from_layer) continue;
+    if (depth == 0 || from_layer) continue;
     if (source_) {
       sequence.draft.tokens = source_(sequence, depth);
       continue;
@@ -97,8 +98,8 @@ void Speculator::Propose(std::span<const StandingRows> standing, const View<cons
   const DraftTimes times = layer_.Propose(tasks);
   const bool prompts =
       std::any_of(tasks.begin(), tasks.end(), [](const DraftTask& t) { return t.prompt; });
-  if (prompts || times.first == 0.0) return;
-  policy_.ObserveFirstDraft(times.first);
+  if (prompts) return;
+  if (times.first > 0.0) policy_.ObserveFirstDraft(times.first);
   if (times.next_passes > 0)
     policy_.ObserveNextDraft(times.next / static_cast<double>(times.next_passes));
 }

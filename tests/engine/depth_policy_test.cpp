@@ -13,6 +13,7 @@ struct World {
   double row = 0.1;
   double draft = 0.0;
   double right = 0.8;
+  double noise = 0.0;  // steps take up to this part longer, and the first three times as long
 };
 
 class Simulation {
@@ -28,7 +29,9 @@ class Simulation {
       last_depth_ = candidate.depth;
       const double cost = 1.0 + world.row * static_cast<double>(candidate.depth);
       seconds += cost + world.draft * static_cast<double>(candidate.depth);
-      policy_.ObserveStep(1 + candidate.depth, 1, cost);
+      policy_.ObserveStep(
+          1 + candidate.depth, 1,
+          cost * (1.0 + world.noise * Uniform()) * (world.noise > 0.0 && step == 0 ? 3.0 : 1.0));
       if (world.draft > 0.0 && candidate.depth > 0) policy_.ObserveFirstDraft(world.draft);
       if (world.draft > 0.0 && candidate.depth > 1) policy_.ObserveNextDraft(world.draft);
       int64_t kept = 0;
@@ -75,6 +78,16 @@ TEST(DepthPolicy, DraftsThatDoNotPayCostNextToNothing) {
   }
 }
 
+TEST(DepthPolicy, ShortAnswersOnABusyMachineLoseLittleAndGainMost) {
+  for (double right : {0.0, 0.4, 0.8}) {
+    EXPECT_LT(Simulation().Run({.row = 0.7, .draft = 0.25, .right = right, .noise = 0.3}, 200, 7),
+              1.03)
+        << right;
+  }
+  EXPECT_LT(Simulation().Run({.row = 0.4, .draft = 0.05, .right = 0.95, .noise = 0.3}, 200, 7),
+            0.65);
+}
+
 TEST(DepthPolicy, TextThatBecomesPredictableIsFoundAgain) {
   Simulation simulation;
   simulation.Run({.row = 0.4, .draft = 0.1, .right = 0.0}, 1500, 7);
@@ -85,9 +98,9 @@ TEST(DepthPolicy, TextThatBecomesPredictableIsFoundAgain) {
 
 TEST(DepthPolicy, AStalledStepDoesNotBendTheCost) {
   StepCost cost;
-  for (int i = 0; i < 20; ++i) cost.Observe(1 + i % 3, 1.0 + 0.5 * (i % 3));
+  for (int i = 0; i < 20; ++i) cost.Observe(1 + i % 3, 1, 1.0 + 0.5 * (i % 3));
   EXPECT_NEAR(cost.PerRow(), 0.5, 1e-6);
-  cost.Observe(3, 500.0);
+  cost.Observe(3, 1, 500.0);
   EXPECT_LT(cost.PerRow(), 1.5);
   EXPECT_LT(cost.Seconds(1), 1.6);
 }
