@@ -18,6 +18,8 @@ struct Command {
 
 int RunCpu(int argc, const char* const* argv);
 int RunStep(int argc, const char* const* argv);
+int RunSpeculation(int argc, const char* const* argv);
+int RunServe(int argc, const char* const* argv);
 // The CUDA build only.
 int RunIndexer(int argc, const char* const* argv);
 int RunSelect(int argc, const char* const* argv);

@@ -15,6 +15,8 @@ namespace {
 constexpr Command kCommands[] = {
     {"cpu", "the indexer path on the CPU: scan, selection, sparse attention", RunCpu},
     {"step", "forward steps on the CPU by their rows: verify windows and batches", RunStep},
+    {"speculation", "decoding with drafts against decoding without, on the CPU", RunSpeculation},
+    {"serve", "a running server as its clients see it", RunServe},
 #if defined(STRATA_HAVE_CUDA)
     {"indexer", "the index scan on a GPU against reading the same keys", RunIndexer},
     {"select", "the exact selection on a GPU against reading the scores", RunSelect},
