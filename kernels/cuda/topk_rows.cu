@@ -435,7 +435,9 @@ __device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row
   MarkWinners(list.words, count, places, cut.all ? 0u : OrderKey(__float_as_uint(cut.bound)), high,
               s.boundary, &s.boundary_count, bits, scratch);
   __syncthreads();
-  WriteMarked(op, row, bits, plan.candidates, s.sums);
+  static_assert(kMostListedCandidates / 128 * sizeof(uint16_t) <= sizeof(s.bins) + sizeof(s.sums));
+  WriteMarked(op, row, list.words, count, bits, plan.candidates,
+              reinterpret_cast<uint16_t*>(s.bins), s.warp_sums);
   return Listed::kServed;
 }
 

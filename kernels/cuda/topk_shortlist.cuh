@@ -205,7 +205,7 @@ __device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t coun
     ClearBins(s.bins);
     if (thread == 0) *boundary_count = 0;
     __syncthreads();
-#pragma unroll 2
+#pragma unroll 4
     for (uint32_t i = thread; i < count; i += kTopkThreads) {
       const uint64_t off = words[i] - low;
       if (off <= width) atomicAdd(&s.bins[static_cast<uint32_t>(off >> shift)], 1u);
@@ -218,7 +218,7 @@ __device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t coun
   } while (inside != need && inside > kBoundary);
   // Above the bin all win, and of the bin all or, words being distinct, the `need` largest.
   const uint64_t sure = inside == need ? low : high + 1;
-#pragma unroll 2
+#pragma unroll 4
   for (uint32_t i = thread; i < count; i += kTopkThreads) {
     const uint64_t word = words[i];
     if (word < low) continue;
@@ -238,25 +238,41 @@ __device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t coun
   if (better < need) mark(mine);
 }
 
-// Writes the candidates whose bits are set, ascending. All threads call, behind a barrier.
-__device__ __forceinline__ void WriteMarked(const TopkSelect& op, int64_t row, const uint32_t* bits,
-                                            int candidates, uint32_t* sums) {
+// Writes the candidates of the listed words whose bits are set, ascending. `before` is scratch: a
+// number per 128 candidates. All threads call, behind a barrier.
+__device__ __forceinline__ void WriteMarked(const TopkSelect& op, int64_t row,
+                                            const uint64_t* words, uint32_t count,
+                                            const uint32_t* bits, int candidates, uint16_t* before,
+                                            uint32_t* sums) {
   const uint4* pieces = reinterpret_cast<const uint4*>(bits);  // of 128 candidates
-  const int count = (candidates + 127) / 128, each = (count + kTopkThreads - 1) / kTopkThreads,
-            first = static_cast<int>(threadIdx.x) * each, end = min(first + each, count);
+  const auto count_bits = [](const uint4& v) {
+    return static_cast<uint32_t>(__popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w));
+  };
+  const int piece_count = (candidates + 127) / 128,
+            each = (piece_count + kTopkThreads - 1) / kTopkThreads,
+            first = static_cast<int>(threadIdx.x) * each, end = min(first + each, piece_count);
   uint32_t mine = 0;
 #pragma unroll 1
+  for (int i = first; i < end; ++i) mine += count_bits(pieces[i]);
+  uint32_t place = ExclusiveScan(mine, sums);
+#pragma unroll 1
   for (int i = first; i < end; ++i) {
-    const uint4 v = pieces[i];
-    mine += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+    before[i] = static_cast<uint16_t>(place);
+    if (each > 1) place += count_bits(pieces[i]);
   }
-  int place = static_cast<int>(ExclusiveScan(mine, sums));
-  if (mine == 0) return;
-#pragma unroll 1
-  for (int i = 4 * first; i < 4 * end; ++i) {
-#pragma unroll 1
-    for (uint32_t left = bits[i]; left != 0; left &= left - 1)
-      WriteWinner(op, row, place++, i * 32 + __ffs(left) - 1);
+  __syncthreads();
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < count; i += kTopkThreads) {
+    const uint32_t candidate = 0xffffffffu - static_cast<uint32_t>(words[i]);
+    const uint4 v = pieces[candidate >> 7];
+    const uint32_t part = candidate >> 5 & 3u, bit = 1u << (candidate & 31u);
+    const uint32_t its = part < 2 ? (part == 0 ? v.x : v.y) : (part == 2 ? v.z : v.w);
+    if ((its & bit) == 0) continue;
+    uint32_t place_here = before[candidate >> 7] + static_cast<uint32_t>(__popc(its & (bit - 1u)));
+    if (part > 0) place_here += static_cast<uint32_t>(__popc(v.x));
+    if (part > 1) place_here += static_cast<uint32_t>(__popc(v.y));
+    if (part > 2) place_here += static_cast<uint32_t>(__popc(v.z));
+    WriteWinner(op, row, static_cast<int>(place_here), static_cast<int>(candidate));
   }
 }
 
