@@ -164,10 +164,11 @@ struct Shortlist {
         }
         if (passes == 0) continue;
         uint32_t place = atomicAdd(count, static_cast<uint32_t>(__popc(passes)));
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          if ((passes >> e & 1u) == 0) continue;
-          const uint32_t key = OrderKey(__float_as_uint(score[e]));
+#pragma unroll 1
+        for (; passes != 0; passes &= passes - 1) {
+          const int e = __ffs(static_cast<int>(passes)) - 1;
+          const float its = e < 2 ? (e == 0 ? score[0] : score[1]) : (e == 2 ? score[2] : score[3]);
+          const uint32_t key = OrderKey(__float_as_uint(its));
           largest = max(largest, key);
           if (place < kMostListed)
             words[place] =
@@ -205,7 +206,7 @@ __device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t coun
     ClearBins(s.bins);
     if (thread == 0) *boundary_count = 0;
     __syncthreads();
-#pragma unroll 4
+#pragma unroll 1
     for (uint32_t i = thread; i < count; i += kTopkThreads) {
       const uint64_t off = words[i] - low;
       if (off <= width) atomicAdd(&s.bins[static_cast<uint32_t>(off >> shift)], 1u);
@@ -218,13 +219,12 @@ __device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t coun
   } while (inside != need && inside > kBoundary);
   // Above the bin all win, and of the bin all or, words being distinct, the `need` largest.
   const uint64_t sure = inside == need ? low : high + 1;
-#pragma unroll 4
+#pragma unroll 1
   for (uint32_t i = thread; i < count; i += kTopkThreads) {
     const uint64_t word = words[i];
-    if (word < low) continue;
     if (word >= sure) {
       mark(word);
-    } else {
+    } else if (word >= low) {
       boundary[atomicAdd(boundary_count, 1u)] = word;
     }
   }
@@ -261,7 +261,7 @@ __device__ __forceinline__ void WriteMarked(const TopkSelect& op, int64_t row,
     if (each > 1) place += count_bits(pieces[i]);
   }
   __syncthreads();
-#pragma unroll 4
+#pragma unroll 1
   for (uint32_t i = threadIdx.x; i < count; i += kTopkThreads) {
     const uint32_t candidate = 0xffffffffu - static_cast<uint32_t>(words[i]);
     const uint4 v = pieces[candidate >> 7];
