@@ -47,11 +47,6 @@ STRATA_LANES_INLINE I32x16 LanesFrom(int64_t first) {
   const I32x16 lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return lanes + static_cast<int32_t>(first);
 }
-STRATA_LANES_INLINE U32x16 LoadKeys(const uint32_t* p) {
-  U32x16 v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
 // The bits of the lanes before `count`.
 STRATA_LANES_INLINE uint32_t FirstBits(int64_t count) {
   return count >= kLanes ? 0xffffu : (1u << count) - 1u;
