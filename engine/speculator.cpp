@@ -14,10 +14,7 @@ constexpr int64_t kLongRepeat = 8;
 }  // namespace
 
 Speculator::Speculator(StepRunner& runner, const SpeculationOptions& defaults)
-    : runner_(&runner),
-      defaults_(defaults),
-      has_layer_(runner.model().has_draft_layer()),
-      layer_(runner) {
+    : defaults_(defaults), has_layer_(runner.model().has_draft_layer()), layer_(runner) {
   Check(defaults);
 }
 

@@ -52,7 +52,6 @@ class Speculator {
   }
   bool UsesLayer(const Sequence& sequence) const;
 
-  StepRunner* runner_;
   SpeculationOptions defaults_;
   bool has_layer_;
   MtpDrafter layer_;
