@@ -518,10 +518,7 @@ TopkRowsPlan ChooseTopkRows(const TopkSelect& op, const DeviceLimits& limits) {
     cluster *= 2;
   }
   const bool listable = capacity <= kMostListedCandidates && op.k / op.kpool <= kMostListedPlaces;
-  // Pieces of a middle length are faster without a list when few rows keep them in shared memory.
-  const bool middle = capacity / cluster > 16384 && capacity / cluster <= kMaxCachedKeys &&
-                      rows * cluster * 2 <= limits.multiprocessors;
-  if (listable && !middle) {
+  if (listable) {
     // Clusters of 4 and more do not find room on every multiprocessor.
     while (cluster > 2 && rows * cluster * 4 > limits.multiprocessors * 3) cluster /= 2;
     return {cluster, true};

@@ -120,7 +120,7 @@ __device__ __forceinline__ Cut FindCut(const float* scores, int candidates, int 
 
 // A CTA's part of a list. Words are SelectionKey's.
 struct Shortlist {
-  static constexpr int kGroups = 4, kGroupStep = 4 * kTopkThreads, kStep = kGroups * kGroupStep;
+  static constexpr int kGroups = 2, kGroupStep = 4 * kTopkThreads, kStep = kGroups * kGroupStep;
   uint64_t* words;  // [kMostListed]
   uint32_t* count;  // entries that there are, also those that found no place
   uint32_t* equal;  // scores at the cut's tie
@@ -128,11 +128,16 @@ struct Shortlist {
 
   __device__ __forceinline__ void Load(const float* piece, int base, int piece_count, bool aligned,
                                        float4 (&scores)[kGroups]) const {
+    const int at = base + static_cast<int>(threadIdx.x) * 4;
+    if (aligned && base + kStep <= piece_count) {
 #pragma unroll
-    for (int u = 0; u < kGroups; ++u) {
-      const int at = base + u * kGroupStep + static_cast<int>(threadIdx.x) * 4;
-      if (at < piece_count) scores[u] = LoadScores(piece, at, piece_count, aligned);
+      for (int u = 0; u < kGroups; ++u)
+        scores[u] = __ldcg(reinterpret_cast<const float4*>(piece + at + u * kGroupStep));
+      return;
     }
+#pragma unroll
+    for (int u = 0; u < kGroups; ++u)
+      scores[u] = LoadScores(piece, at + u * kGroupStep, piece_count, aligned);
   }
   // Lists what of the `piece_count` scores from `first` of the row on passes; `next` has been
   // loaded from the first. All threads call; the three sums start at zero and are there
@@ -149,32 +154,41 @@ struct Shortlist {
 #pragma unroll
       for (int u = 0; u < kGroups; ++u) now[u] = next[u];
       if (base + kStep < piece_count) Load(piece, base + kStep, piece_count, aligned, next);
+      unsigned passes = 0;  // four bits a group
 #pragma unroll
       for (int u = 0; u < kGroups; ++u) {
-        const int at = base + u * kGroupStep + thread * 4;
-        if (at >= piece_count) break;
+        if (base + u * kGroupStep >= piece_count) break;
         const float score[4] = {now[u].x, now[u].y, now[u].z, now[u].w};
-        unsigned passes = 0;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) passes |= static_cast<unsigned>(score[e] >= cut.bound) << e;
-        if (cut.all) passes = 0xfu >> (4 - min(piece_count - at, 4));
+        for (int e = 0; e < 4; ++e)
+          passes |= static_cast<unsigned>(score[e] >= cut.bound) << (4 * u + e);
         if (ties) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) equals += score[e] == cut.tie;
         }
-        if (passes == 0) continue;
-        uint32_t place = atomicAdd(count, static_cast<uint32_t>(__popc(passes)));
-#pragma unroll 1
-        for (; passes != 0; passes &= passes - 1) {
-          const int e = __ffs(static_cast<int>(passes)) - 1;
-          const float its = e < 2 ? (e == 0 ? score[0] : score[1]) : (e == 2 ? score[2] : score[3]);
-          const uint32_t key = OrderKey(__float_as_uint(its));
-          largest = max(largest, key);
-          if (place < kMostListed)
-            words[place] =
-                uint64_t{key} << 32 | (0xffffffffu - static_cast<uint32_t>(first + at + e));
-          ++place;
+      }
+      if (cut.all) {
+        passes = 0;
+#pragma unroll
+        for (int u = 0; u < kGroups; ++u) {
+          const int left = piece_count - (base + u * kGroupStep + thread * 4);
+          passes |= (0xfu >> (4 - min(max(left, 0), 4))) << (4 * u);
         }
+      }
+      if (passes == 0) continue;
+      uint32_t place = atomicAdd(count, static_cast<uint32_t>(__popc(passes)));
+#pragma unroll 1
+      for (; passes != 0; passes &= passes - 1) {
+        const int bit = __ffs(static_cast<int>(passes)) - 1;
+        const float4 four = bit < 4 ? now[0] : now[1];
+        const float score = (bit & 2) == 0 ? ((bit & 1) == 0 ? four.x : four.y)
+                                           : ((bit & 1) == 0 ? four.z : four.w);
+        const int at = base + (bit >> 2) * kGroupStep + thread * 4 + (bit & 3);
+        const uint32_t key = OrderKey(__float_as_uint(score));
+        largest = max(largest, key);
+        if (place < kMostListed)
+          words[place] = uint64_t{key} << 32 | (0xffffffffu - static_cast<uint32_t>(first + at));
+        ++place;
       }
     }
     __syncwarp();
