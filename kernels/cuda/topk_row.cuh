@@ -49,7 +49,8 @@ __device__ __forceinline__ RowPlan PlanRow(const TopkSelect& op, int64_t row) {
   if (kpool > 1 && op.tail != PoolTail::kNone) {
     plan.tail_end = min(max(op.cells(row), plan.tail_begin), plan.tail_begin + kpool - 1);
   }
-  plan.places = static_cast<int>(op.k) / kpool;
+  plan.places = static_cast<int>(op.k);
+  if (kpool > 1) plan.places /= kpool;
   if (op.tail == PoolTail::kForce && plan.tail_end > plan.tail_begin) --plan.places;
   if (!plan.all()) plan.candidates = min(plan.candidates, static_cast<int>(op.scores.dim(1)));
   return plan;

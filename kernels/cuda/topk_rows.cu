@@ -17,6 +17,7 @@
 //    a single key value.
 // 4. Count winners per warp, and write them behind those of the warps and CTAs before.
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/hopper.cuh"
@@ -35,7 +36,7 @@ constexpr int64_t kMaxCachedKeys = 36864;
 
 struct Launch {
   TopkSelect op;
-  int cluster;
+  int cluster_bits;
   int cached_keys;  // order keys that fit the launch's shared memory
   bool aligned;     // score rows start at multiples of 16 bytes
   bool shortlist;   // there is room for one
@@ -63,7 +64,7 @@ constexpr int kListedBytes = kTopkWarps * kListed * 2;
 // The CTAs that work on a row.
 template <bool kCluster>
 struct Team {
-  int rank, size;
+  int rank, size, bits;  // size is 1 << bits
   __device__ __forceinline__ void Sync() const {
 #if STRATA_SM90A
     if constexpr (kCluster) return ClusterSync();
@@ -420,12 +421,12 @@ __device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row
     return Listed::kServed;
   }
   // Some warps per CTA.
-  const int warp = thread >> 5, cta = warp & (team.size - 1), warps = kTopkWarps / team.size;
+  const int warp = thread >> 5, cta = warp & (team.size - 1), warps = kTopkWarps >> team.bits;
   const uint32_t before = WarpSum(lane < cta ? its_count : 0u), its = s.list_counts[cta];
   if (cta != 0) {
     const uint64_t* words = team.At(list.words, cta);
 #pragma unroll 4
-    for (uint32_t i = warp / team.size * 32 + lane; i < its; i += warps * 32)
+    for (uint32_t i = (warp >> team.bits) * 32 + lane; i < its; i += warps * 32)
       list.words[before + i] = words[i];
   }
   __syncthreads();
@@ -452,12 +453,13 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
   std::byte* tail = reinterpret_cast<std::byte*>(dynamic) + sizeof(Shared);
   const TopkSelect& op = launch.op;
   const int thread = static_cast<int>(threadIdx.x), warp = thread >> 5;
-  Team<kCluster> team{0, 1};
+  Team<kCluster> team{0, 1, 0};
   if constexpr (kCluster) {
-    team.size = launch.cluster;
-    team.rank = static_cast<int>(blockIdx.x) % launch.cluster;
+    team.bits = launch.cluster_bits;
+    team.size = 1 << team.bits;
+    team.rank = static_cast<int>(blockIdx.x) & (team.size - 1);
   }
-  const int64_t row = blockIdx.x / team.size;
+  const int64_t row = blockIdx.x >> team.bits;
   const RowPlan plan = PlanRow(op, row);
   FinishRow(op, row, plan, team.rank * kTopkThreads + thread, team.size * kTopkThreads);
   const bool shortlist = kCluster && launch.shortlist && plan.places <= kMostListedPlaces;
@@ -477,7 +479,7 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
 
   team.Begin();
   Piece piece;
-  const int share = (plan.candidates + team.size * 4 - 1) / (team.size * 4) * 4;
+  const int share = (plan.candidates + team.size * 4 - 1) >> (team.bits + 2) << 2;
   piece.first = team.rank * share;
   piece.scores = op.scores.row(row) + piece.first;
   piece.keys = reinterpret_cast<uint32_t*>(tail + kListedBytes);
@@ -538,7 +540,7 @@ void RunTopkRows(const TopkSelect& op, const TopkRowsPlan& plan, bool behind,
   const int64_t cached = piece * 4 + kListedBytes <= room ? piece : 0;
   const int64_t list = shortlist ? ShortlistBytes(capacity) : 0;
   Launch launch{.op = op,
-                .cluster = cluster,
+                .cluster_bits = std::countr_zero(static_cast<unsigned>(cluster)),
                 .cached_keys = static_cast<int>(cached),
                 .aligned = reinterpret_cast<uintptr_t>(op.scores.data) % 16 == 0 &&
                            op.scores.stride[0] % 4 == 0,

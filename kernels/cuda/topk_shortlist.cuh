@@ -93,10 +93,12 @@ __device__ __forceinline__ Cut FindCut(const float* scores, int candidates, int 
   high = WarpMax(s.sums[lane]);
   low = WarpMin(s.sums[kTopkWarps + lane]);
   // As many of the sample as hold the places, and four times the spread of that number more.
-  const float expected =
-      static_cast<float>(kSample) * static_cast<float>(places) / static_cast<float>(candidates);
-  const uint32_t rank = min(static_cast<uint32_t>(expected + 4.0f * sqrtf(expected)) + 4,
-                            kSample / 8 * (kMostListed * 7) / static_cast<uint32_t>(candidates));
+  const float expected = __fdividef(static_cast<float>(kSample) * static_cast<float>(places),
+                                    static_cast<float>(candidates)),
+              most = __fdividef(static_cast<float>(kSample) * 0.875f * kMostListed,
+                                static_cast<float>(candidates)),
+              spread = expected * rsqrtf(expected);
+  const uint32_t rank = static_cast<uint32_t>(fminf(expected + 4.0f * spread + 4.0f, most));
   uint32_t need = rank;
 #pragma unroll 1
   while (true) {
