@@ -53,7 +53,7 @@ struct alignas(16) Shared {
   // One word from each CTA of the cluster.
   uint32_t low[kMaxCluster], high[kMaxCluster], slice[kMaxCluster], entries[kMaxCluster],
       above[kMaxCluster], equal[kMaxCluster];
-  uint32_t list_counts[kMaxCluster], list_equals[kMaxCluster], list_highs[kMaxCluster];
+  uint4 lists[kMaxCluster];  // of each CTA: entries, scores at the tie, the largest key
   uint32_t list_count, list_equal, list_high;  // this CTA's
   uint64_t last;                               // the word of the last place
 };
@@ -400,13 +400,13 @@ __device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row
   list.Fill(piece.scores, piece.count, piece.first, cut, piece.aligned, scores);
   __syncthreads();
   team.Begun();
-  team.Tell(s.list_counts, s.list_count, thread);
-  team.Tell(s.list_equals, s.list_equal, thread);
-  team.Tell(s.list_highs, s.list_high, thread);
+  if (thread < team.size) {
+    *team.At(&s.lists[team.rank], thread) = make_uint4(s.list_count, s.list_equal, s.list_high, 0);
+  }
   team.Sync();
-  const bool there = lane < team.size;
-  const uint32_t its_count = there ? s.list_counts[lane] : 0u, count = WarpSum(its_count),
-                 equal = WarpSum(there ? s.list_equals[lane] : 0u),
+  uint4 its = make_uint4(0, 0, 0, 0);
+  if (lane < team.size) its = s.lists[lane];
+  const uint32_t count = WarpSum(its.x), equal = WarpSum(its.y),
                  places = static_cast<uint32_t>(plan.places);
   if (count < places && count + equal >= places) {
     *edge = {cut.tie_key, places - count};
@@ -422,17 +422,17 @@ __device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row
   }
   // Some warps per CTA.
   const int warp = thread >> 5, cta = warp & (team.size - 1), warps = kTopkWarps >> team.bits;
-  const uint32_t before = WarpSum(lane < cta ? its_count : 0u), its = s.list_counts[cta];
+  const uint32_t before = WarpSum(lane < cta ? its.x : 0u), there = s.lists[cta].x;
   if (cta != 0) {
     const uint64_t* words = team.At(list.words, cta);
 #pragma unroll 4
-    for (uint32_t i = (warp >> team.bits) * 32 + lane; i < its; i += warps * 32)
+    for (uint32_t i = (warp >> team.bits) * 32 + lane; i < there; i += warps * 32)
       list.words[before + i] = words[i];
   }
   __syncthreads();
   ClusterArrive();
 #endif
-  const uint32_t high = WarpMax(there ? s.list_highs[lane] : 0u);
+  const uint32_t high = WarpMax(its.z);
   MarkWinners(list.words, count, places, cut.all ? 0u : OrderKey(__float_as_uint(cut.bound)), high,
               s.boundary, &s.boundary_count, bits, scratch);
   __syncthreads();

@@ -81,7 +81,14 @@ __device__ __forceinline__ Cut FindCut(const float* scores, int candidates, int 
                  width_here = (part + 1) * groups / kGroups - begin;
   const uint32_t chance = (part + 1) * 0x9e3779b9u;
   const uint32_t group = begin + __umulhi(chance ^ chance << 13, width_here);
-  const float4 four = LoadScores(scores, static_cast<int>(group) * 4, candidates, aligned);
+  const float* sampled = scores + static_cast<int>(group) * 4;
+  float4 four;
+  if (aligned) {
+    four = __ldcg(reinterpret_cast<const float4*>(sampled));
+  } else {
+    four =
+        make_float4(__ldcg(sampled), __ldcg(sampled + 1), __ldcg(sampled + 2), __ldcg(sampled + 3));
+  }
   ClearBins(s.bins);
   const uint32_t keys[4] = {OrderKey(__float_as_uint(four.x)), OrderKey(__float_as_uint(four.y)),
                             OrderKey(__float_as_uint(four.z)), OrderKey(__float_as_uint(four.w))};
@@ -194,12 +201,12 @@ struct Shortlist {
       }
     }
     __syncwarp();
-    equals = WarpSum(equals);
-    largest = WarpMax(largest);
-    if (lane == 0) {
-      if (equals != 0) atomicAdd(equal, equals);
-      atomicMax(high, largest);
+    if (ties) {
+      equals = WarpSum(equals);
+      if (lane == 0 && equals != 0) atomicAdd(equal, equals);
     }
+    largest = WarpMax(largest);
+    if (lane == 0) atomicMax(high, largest);
   }
 };
 
@@ -246,12 +253,16 @@ __device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t coun
   }
   if (inside == need) return;
   __syncthreads();
-  if (thread >= inside) return;
-  const uint64_t mine = boundary[thread];
-  uint32_t better = 0;
-#pragma unroll 4
-  for (uint32_t i = 0; i < inside; ++i) better += boundary[i] > mine;
-  if (better < need) mark(mine);
+  const uint32_t lane = thread & 31;
+#pragma unroll 1
+  for (uint32_t entry = thread >> 5; entry < inside; entry += kTopkWarps) {
+    const uint64_t mine = boundary[entry];
+    uint32_t better = 0;
+#pragma unroll 1
+    for (uint32_t i = lane; i < inside; i += 32) better += boundary[i] > mine;
+    better = WarpSum(better);
+    if (lane == 0 && better < need) mark(mine);
+  }
 }
 
 // Writes the candidates of the listed words whose bits are set, ascending. `before` is scratch: a
