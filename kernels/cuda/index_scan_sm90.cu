@@ -16,6 +16,7 @@
 // one order: a thread takes 16 consecutive bytes of a key for four matrix products, and the queries
 // are stored in the order that results.
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/hopper.cuh"
@@ -35,8 +36,9 @@ constexpr int kQueue = 8;      // units whose queries are asked for ahead
 
 struct Launch {
   IndexScan op;
-  int stages;  // tiles in flight per CTA
-  int rows_per_unit;
+  int stages;       // tiles in flight per CTA
+  int unit_bits;    // a unit has 1 << unit_bits rows
+  int pages_bits;   // a tile has 1 << pages_bits pages
   int query_bytes;  // of shared memory
   int page_bytes;   // of one page's keys and scales
   int slot_bytes;   // of one tile
@@ -79,8 +81,9 @@ class Producer {
                                       int lane)
       : launch_(launch), control_(control), ring_(ring), lane_(lane), policy_(EvictFirstPolicy()) {}
 
-  __device__ __forceinline__ void Run() {
-    const Schedule schedule(launch_.op, launch_.rows_per_unit, lane_);
+  __device__ __forceinline__ void Run(const GroupTiles& first) {
+    const Schedule schedule(launch_.op, launch_.unit_bits, lane_, first);
+    const int rows_per_unit = 1 << launch_.unit_bits;
     const int grid = static_cast<int>(gridDim.x), cta = static_cast<int>(blockIdx.x);
     const int base = schedule.total() / grid, rest = schedule.total() - base * grid;
     int begin = cta * base + min(cta, rest);
@@ -95,8 +98,8 @@ class Producer {
       Place place = schedule.Find(begin);
       while (true) {
         const int last = min(place.of.tiles, place.tile + end - begin), count = last - place.tile;
-        const int first_row = place.of.first_row + place.unit * launch_.rows_per_unit;
-        const int rows = min(launch_.rows_per_unit, place.of.first_row + place.of.rows - first_row);
+        const int first_row = place.of.first_row + (place.unit << launch_.unit_bits);
+        const int rows = min(rows_per_unit, place.of.first_row + place.of.rows - first_row);
         Announce({first_row, rows, place.tile - walked, walked + count});
         Tiles(place, last);
         walked += count;
@@ -122,11 +125,11 @@ class Producer {
   // A lane holds one entry of the block table; a tile takes as many lanes as it has pages.
   __device__ __forceinline__ void Tiles(const Place& place, int last) {
     const IndexScan& op = launch_.op;
-    const int pages = static_cast<int>(op.keys.layout.kpool), per_page = kScanTile / pages,
-              batch = 32 / pages;
+    const int bits = launch_.pages_bits, pages = 1 << bits, per_page = kScanTile >> bits,
+              batch = 32 >> bits;
     const int32_t* table = op.keys.block_table.row(place.of.sequence);
-    const int page_count = (place.of.longest + per_page - 1) / per_page;
-    const int mine = lane_ / pages, page = lane_ - mine * pages;
+    const int page_count = (place.of.longest + per_page - 1) >> (kTileBits - bits);
+    const int mine = lane_ >> bits, page = lane_ & (pages - 1);
     const auto entry = [&](int tile) {
       const int at = tile * pages + page;
       return tile < last && at < page_count ? __ldg(table + at) : -1;
@@ -446,6 +449,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   std::byte* ring = queries + launch.query_bytes;
   Control& control = *reinterpret_cast<Control*>(ring + launch.stages * launch.slot_bytes);
   const int thread = static_cast<int>(threadIdx.x), warp = thread >> 5;
+  // The lengths are on their way while the barriers are made.
+  GroupTiles first{};
+  if (warp == 0) first = Schedule::First(launch.op, launch.unit_bits, thread);
   if (thread == 32) {
 #pragma unroll 1
     for (int i = 0; i < launch.stages; ++i) {
@@ -478,7 +484,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp > 0) {
       LoadQueries<kRowBytes, kHeads, kBlockRows>(launch, control, queries, thread - 32);
     } else {
-      Producer(launch, control, ring, thread).Run();
+      Producer(launch, control, ring, thread).Run(first);
     }
   }
 #endif
@@ -487,7 +493,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kRowBytes, int kHeads, int kBlockRows>
 void LaunchScan(Launch launch, int multiprocessors, int shared_bytes, cudaStream_t stream) {
   const auto kernel = ScanSm90Kernel<kRowBytes, kHeads, kBlockRows>;
-  const int blocks = (launch.rows_per_unit + kBlockRows - 1) / kBlockRows;
+  const int blocks = ((1 << launch.unit_bits) + kBlockRows - 1) / kBlockRows;
   launch.query_bytes = blocks * kBlockRows * kHeads * kRowBytes;
   const int fixed = 1024 + launch.query_bytes + static_cast<int>(sizeof(Control));
   // A multiple of the warpgroups: then a place of the ring belongs to one of them, and none can run
@@ -516,7 +522,8 @@ void RunScanSm90(const IndexScan& op, int multiprocessors, int shared_bytes, cud
   while (per_unit < most && per_unit * groups < rows) per_unit *= 2;
   Launch launch{.op = op,
                 .stages = 0,
-                .rows_per_unit = static_cast<int>(per_unit),
+                .unit_bits = std::countr_zero(static_cast<uint64_t>(per_unit)),
+                .pages_bits = std::countr_zero(static_cast<uint64_t>(layout.kpool)),
                 .query_bytes = 0,
                 .page_bytes = static_cast<int>(layout.PageBytes()),
                 .slot_bytes = static_cast<int>(layout.PageBytes() * layout.kpool)};

@@ -8,7 +8,8 @@
 
 namespace strata::cuda {
 
-constexpr int kScanTile = 64;  // keys
+constexpr int kTileBits = 6;
+constexpr int kScanTile = 1 << kTileBits;  // keys
 
 #if STRATA_SM90A
 
@@ -18,7 +19,7 @@ struct GroupTiles {
 
 // Inlined: a call is slower here, and ptxas 13.0 does not end when a kernel that moves registers
 // between its warpgroups makes one.
-__device__ __forceinline__ GroupTiles TilesOf(const IndexScan& op, int rows_per_unit, int group,
+__device__ __forceinline__ GroupTiles TilesOf(const IndexScan& op, int unit_bits, int group,
                                               int groups) {
   GroupTiles found{0, 0, 0, 0, 0, 0};
   if (group >= groups) return found;
@@ -38,7 +39,7 @@ __device__ __forceinline__ GroupTiles TilesOf(const IndexScan& op, int rows_per_
       found.longest = max(found.longest, op.lengths(found.first_row + r));
   }
   found.longest = min(max(found.longest, 0), static_cast<int>(op.scores.dim(1)));
-  found.units = (found.rows + rows_per_unit - 1) / rows_per_unit;
+  found.units = (found.rows + (1 << unit_bits) - 1) >> unit_bits;
   found.tiles = (found.longest + kScanTile - 1) / kScanTile;
   return found;
 }
@@ -61,17 +62,20 @@ struct Place {
 
 class Schedule {
  public:
-  __device__ __forceinline__ Schedule(const IndexScan& op, int rows_per_unit, int lane)
-      : op_(op), rows_per_unit_(rows_per_unit), lane_(lane) {
-    groups_ = static_cast<int>(op.rows.first_row.dim(0)) - 1;
-    mine_ = TilesOf(op, rows_per_unit, lane, groups_);
+  // `mine`: the lane's of the first 32 groups, from First(). A unit has 1 << unit_bits rows.
+  __device__ __forceinline__ Schedule(const IndexScan& op, int unit_bits, int lane,
+                                      const GroupTiles& mine)
+      : op_(op), unit_bits_(unit_bits), lane_(lane), groups_(Groups(op)), mine_(mine) {
     first_scan_ = InclusiveScan(mine_.tiles * mine_.units, lane);
     total_ = __shfl_sync(~0u, first_scan_, 31);
 #pragma unroll 1
     for (int g = 32; g < groups_; g += 32) {
-      const GroupTiles more = TilesOf(op, rows_per_unit, g + lane, groups_);
+      const GroupTiles more = TilesOf(op, unit_bits, g + lane, groups_);
       total_ += __reduce_add_sync(~0u, more.tiles * more.units);
     }
+  }
+  __device__ __forceinline__ static GroupTiles First(const IndexScan& op, int unit_bits, int lane) {
+    return TilesOf(op, unit_bits, lane, Groups(op));
   }
   __device__ __forceinline__ int total() const { return total_; }
 
@@ -82,7 +86,7 @@ class Schedule {
 #pragma unroll 1
     for (int g = 0;; g += 32) {
       if (g > 0) {
-        mine = TilesOf(op_, rows_per_unit_, g + lane_, groups_);
+        mine = TilesOf(op_, unit_bits_, g + lane_, groups_);
         scan = InclusiveScan(mine.tiles * mine.units, lane_);
       }
       const unsigned hit = __ballot_sync(~0u, before + scan > position);
@@ -92,7 +96,7 @@ class Schedule {
         place.group = g + at;
         place.of = Broadcast(mine, at);
         const int inside = position - before - __shfl_sync(~0u, scan - mine.tiles * mine.units, at);
-        place.unit = inside / place.of.tiles;
+        place.unit = place.of.units == 1 ? 0 : inside / place.of.tiles;
         place.tile = inside - place.unit * place.of.tiles;
         return place;
       }
@@ -106,20 +110,23 @@ class Schedule {
     place->unit = 0;
     do {
       ++place->group;
-      place->of = TilesOf(op_, rows_per_unit_, place->group, groups_);
+      place->of = TilesOf(op_, unit_bits_, place->group, groups_);
     } while (place->of.tiles * place->of.units == 0);
   }
 
  private:
+  __device__ __forceinline__ static int Groups(const IndexScan& op) {
+    return static_cast<int>(op.rows.first_row.dim(0)) - 1;
+  }
   __device__ __forceinline__ static GroupTiles Broadcast(const GroupTiles& mine, int lane) {
     return {__shfl_sync(~0u, mine.first_row, lane), __shfl_sync(~0u, mine.rows, lane),
             __shfl_sync(~0u, mine.sequence, lane),  __shfl_sync(~0u, mine.longest, lane),
             __shfl_sync(~0u, mine.tiles, lane),     __shfl_sync(~0u, mine.units, lane)};
   }
   const IndexScan& op_;
-  int rows_per_unit_, lane_, groups_, total_;
+  int unit_bits_, lane_, groups_;
   GroupTiles mine_;
-  int first_scan_;
+  int first_scan_, total_;
 };
 
 #endif  // STRATA_SM90A
