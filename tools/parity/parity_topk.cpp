@@ -143,7 +143,7 @@ int ParityTopk(bool small) {
     }
     run(ScoreShapeName(shape), rows, PoolRule{.k = small ? 64 : 2048});
     if (small) {
-      // Long enough for a list behind a sampled cut; racecheck takes a minute a row.
+      // Long enough for a list behind a sampled cut.
       if (shape == ScoreShape::kNormal || shape == ScoreShape::kZeroPlateau)
         run(ScoreShapeName(shape), {MakeScoreRow(shape, 8200, 5)}, PoolRule{.k = 64});
       continue;
