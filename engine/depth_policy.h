@@ -88,7 +88,8 @@ class DepthPolicy {
   static constexpr int64_t kPlainEvery = 48;  // steps with drafts between plain ones
   // Steps between trials of one draft when drafts do not pay.
   static constexpr int64_t kFirstRetry = 128, kLastRetry = 1024;
-  static constexpr double kMargin = 1.02;  // drafts must promise this much more
+  // Drafts must promise this much more: a small promise is within what costs are mistaken by.
+  static constexpr double kMargin = 1.08;
 
   StepCost cost_;
   RecentMean first_draft_, next_draft_;
