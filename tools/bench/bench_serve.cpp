@@ -183,11 +183,13 @@ class ServeBench {
       connections.push_back(Connect(target_));
       CountReply(connections.back()->Get("/health"));
     }
+    const Json prompt = Ask(LongText(prompt_tokens), 1);
     std::atomic<bool> read = false;
     std::thread reader([&] {
-      Count(Stream(target_, Ask(LongText(prompt_tokens), 1)));
+      Count(Stream(target_, prompt));
       read = true;
     });
+    while (!read && Running() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::vector<std::thread> open;
     for (int64_t i = 0; i < streams; ++i)
       open.emplace_back([this, i, &read] { Count(Stream(target_, Question(i, 4000), &read)); });
@@ -268,6 +270,13 @@ class ServeBench {
                        (i * 7) % 10);
   }
 
+  int64_t Running() {
+    const httplib::Result reply = Connect(target_)->Get("/v1/status");
+    CountReply(reply);
+    const Json status = reply ? Json::parse(reply->body, nullptr, false) : Json();
+    return status.is_object() ? status.value("running", int64_t{0}) : 0;
+  }
+
   void Add(const std::string& what, double value, const char* unit, int decimals) {
     Report::Row row;
     row.Text("what", what).Number("value", value, decimals).Text("unit", unit);
@@ -328,8 +337,11 @@ int RunServe(int argc, const char* const* argv) {
   }
   ServeBench bench(target, json);
   bench.CheckServer();
+  fmt::print(stderr, "{} answers alone, then at once\n", streams);
   bench.Streams(streams, tokens);
+  fmt::print(stderr, "two turns behind a long prompt\n");
   bench.Turns(prompt);
+  fmt::print(stderr, "/health while a long prompt is read\n");
   bench.Health(open, open, prompt);
   bench.Connects(connections);
   return bench.Finish();
