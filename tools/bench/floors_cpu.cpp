@@ -47,14 +47,20 @@ __attribute__((target("arch=x86-64-v3"))) float MulAddAvx2(int64_t rounds) {
 __attribute__((target("arch=x86-64-v3"))) uint64_t StreamAvx2(const std::byte* data, size_t bytes) {
   return Stream(data, bytes);
 }
-__attribute__((target("arch=x86-64-v4,prefer-vector-width=512"))) float MulAddAvx512(
-    int64_t rounds) {
+// GCC splits wide vectors unless told; clang has no such attribute and keeps them.
+#if defined(__clang__)
+#define STRATA_TARGET_V4 "arch=x86-64-v4"
+#else
+#define STRATA_TARGET_V4 "arch=x86-64-v4,prefer-vector-width=512"
+#endif
+__attribute__((target(STRATA_TARGET_V4))) float MulAddAvx512(int64_t rounds) {
   return MulAdd(rounds);
 }
-__attribute__((target("arch=x86-64-v4,prefer-vector-width=512"))) uint64_t StreamAvx512(
-    const std::byte* data, size_t bytes) {
+__attribute__((target(STRATA_TARGET_V4))) uint64_t StreamAvx512(const std::byte* data,
+                                                                size_t bytes) {
   return Stream(data, bytes);
 }
+#undef STRATA_TARGET_V4
 #endif
 
 struct Loops {
