@@ -67,8 +67,8 @@ void Read(const std::string& data, Clock::time_point start, Answer& answer) {
   }
   for (const Json& choice : event.value("choices", Json::array())) {
     for (const char* field : {"reasoning_content", "content"}) {
-      const Json& delta = choice["delta"];
-      if (!delta.contains(field) || !delta[field].is_string() || delta[field].empty()) continue;
+      const Json delta = choice.value("delta", Json::object());
+      if (!delta.contains(field) || !delta[field].is_string()) continue;
       const std::string piece = delta[field];
       if (answer.text.empty() && !piece.empty()) answer.first_seconds = SecondsSince(start);
       answer.text += piece;
@@ -76,9 +76,10 @@ void Read(const std::string& data, Clock::time_point start, Answer& answer) {
   }
   if (!event.contains("usage") || !event["usage"].is_object()) return;
   const Json& usage = event["usage"];
-  answer.tokens = usage["completion_tokens"];
-  answer.prompt_tokens = usage["prompt_tokens"];
-  answer.cached_tokens = usage["prompt_tokens_details"]["cached_tokens"];
+  answer.tokens = usage.value("completion_tokens", int64_t{0});
+  answer.prompt_tokens = usage.value("prompt_tokens", int64_t{0});
+  answer.cached_tokens =
+      usage.value("prompt_tokens_details", Json::object()).value("cached_tokens", int64_t{0});
 }
 
 // Streams one chat answer; leaves when `stop` becomes true.
@@ -96,7 +97,13 @@ Answer Stream(const Target& target, Json body, const std::atomic<bool>* stop = n
   request.content_receiver = [&](const char* bytes, size_t size, uint64_t, uint64_t) {
     pending.append(bytes, size);
     for (size_t end; (end = pending.find("\n\n")) != pending.npos; pending.erase(0, end + 2)) {
-      if (pending.rfind("data: ", 0) == 0) Read(pending.substr(6, end - 6), start, answer);
+      if (pending.rfind("data: ", 0) != 0) continue;
+      const std::string data = pending.substr(6, end - 6);
+      try {
+        Read(data, start, answer);
+      } catch (const Json::exception&) {
+        answer.error = "an event that is no answer's: " + data;
+      }
     }
     return stop == nullptr || !*stop;
   };
@@ -116,6 +123,10 @@ class ServeBench {
   ServeBench(Target target, bool json) : target_(std::move(target)), report_(json) {}
 
   void CheckServer() {
+    if (target_.url.rfind("http://", 0) != 0 && target_.url.rfind("https://", 0) != 0) {
+      Fail(ErrorCode::kUsage,
+           fmt::format("--url {}: want http://HOST:PORT or https://HOST:PORT", target_.url));
+    }
     const httplib::Result status = Connect(target_)->Get("/v1/status");
     if (!status) {
       Fail(ErrorCode::kUsage,
@@ -195,12 +206,12 @@ class ServeBench {
       open.emplace_back([this, i, &read] { Count(Stream(target_, Question(i, 4000), &read)); });
     std::vector<double> milliseconds;
     const std::unique_ptr<httplib::Client> health = Connect(target_);
-    while (!read) {
+    do {
       const Clock::time_point start = Clock::now();
       CountReply(health->Get("/health"));
       milliseconds.push_back(SecondsSince(start) * 1e3);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    } while (!read);
     reader.join();
     for (std::thread& thread : open) thread.join();
     const std::string beside =

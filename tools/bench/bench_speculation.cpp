@@ -39,6 +39,8 @@ class SpeculationBench {
       end = end == text.npos ? text.size() : end + 1;  // the blank begins the next sentence
       sentences_.push_back(tokenizer.Encode(text.substr(begin, end - begin)));
     }
+    if (sentences_.empty())
+      Fail(ErrorCode::kUsage, fmt::format("--file {} is empty; name a text", settings.file));
   }
 
   void Run() {
