@@ -107,7 +107,9 @@ __device__ __forceinline__ void WarpgroupCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Behind it the products committed before are in `d`. They read `a` until then, which the compiler
-// does not know: `a` is kept from being reused before.
+// does not know: `a` is kept from being reused before. That binds the compiler's front alone: ptxas
+// has given these registers to loads in a branch between the products and the wait, so load nothing
+// there.
 template <int kCount, int kSteps>
 __device__ __forceinline__ void WarpgroupWait(float (&d)[kCount], const uint32_t (&a)[kSteps][4]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");

@@ -284,8 +284,6 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
   constexpr int kColumns = kHeads * kBlockRows, kSteps = kRowBytes / 32, kPanels = kRowBytes / 128;
   constexpr int kPieces = kSteps / 2;  // of 16 bytes that a thread takes of a key
   constexpr int kOut = kWindow ? kBlockRows / 2 : 1;
-  // Whether registers hold the next tile's keys beside this one's and its products.
-  constexpr bool kEarly = !kWindow && kColumns / 2 + 8 * kSteps < 96;
   const IndexScan& op = launch.op;
   const int lane = thread & 31, quad = lane & 3;
   const int row = (thread >> 5) * 16 + (lane >> 2);  // and row + 8: the keys this thread multiplies
@@ -301,9 +299,9 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
 
   RingPlace at;
   at.index = group;
-  uint4 low[kPieces], high[kPieces];  // the next tile's keys, as stored
-  float next_scale = 1.0f;
-  uint64_t* taken = nullptr;  // the barrier of that tile's place
+  uint4 low[kPieces], high[kPieces];  // the tile's keys, as stored
+  float key_scale = 1.0f;
+  uint64_t* taken = nullptr;  // the barrier of its place
   const auto load = [&] {
     BarrierWait(&control.full[at.index], at.parity);
     const std::byte* slot = ring + at.index * launch.slot_bytes;
@@ -312,7 +310,7 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
       low[c] = *reinterpret_cast<const uint4*>(slot + offset0 + c * 64);
       high[c] = *reinterpret_cast<const uint4*>(slot + offset1 + c * 64);
     }
-    if (kFp8) next_scale = *reinterpret_cast<const float*>(slot + scale_offset);
+    if (kFp8) key_scale = *reinterpret_cast<const float*>(slot + scale_offset);
     taken = &control.empty[at.index];
     at.Advance(kMathGroups, launch.stages);
   };
@@ -359,8 +357,6 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
       a[step][half + 1] = high[c].x, a[step + 1][half + 1] = high[c].y;
       a[step + 2][half + 1] = high[c].z, a[step + 3][half + 1] = high[c].w;
     }
-    const float key_scale = next_scale;
-    const bool more = tile + kMathGroups < tiles;
 #pragma unroll 1
     for (int block = 0; block == 0 || (kWindow && block * kBlockRows < walked.rows); ++block) {
       float d[kColumns / 2];
@@ -374,7 +370,6 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
       }
       WarpgroupCommit();
       if (block == 0) release();
-      if (kEarly && more) load();
       const int first = block * kBlockRows + first_out;  // row of the unit
       float* target = op.scores.data + (walked.first_row + first) * op.scores.stride[0] + key;
       bool valid[kOut];
@@ -418,7 +413,7 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
           CountScore(op, walked.first_row + first + i, score[i], valid[i], lane);
       }
     }
-    if (!kEarly && more) load();
+    if (tile + kMathGroups < tiles) load();
   }
 }
 
