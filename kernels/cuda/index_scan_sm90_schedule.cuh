@@ -63,10 +63,13 @@ struct Place {
 class Schedule {
  public:
   // `mine`: the lane's of the first 32 groups, from First(). A unit has 1 << unit_bits rows.
+  // A group that is alone is known to every lane: the shuffles would delay the first copy.
   __device__ __forceinline__ Schedule(const IndexScan& op, int unit_bits, int lane,
                                       const GroupTiles& mine)
       : op_(op), unit_bits_(unit_bits), lane_(lane), groups_(Groups(op)), mine_(mine) {
-    first_scan_ = InclusiveScan(mine_.tiles * mine_.units, lane);
+    total_ = first_scan_ = mine_.tiles * mine_.units;
+    if (groups_ == 1) return;
+    first_scan_ = InclusiveScan(first_scan_, lane);
     total_ = __shfl_sync(~0u, first_scan_, 31);
 #pragma unroll 1
     for (int g = 32; g < groups_; g += 32) {
@@ -75,11 +78,13 @@ class Schedule {
     }
   }
   __device__ __forceinline__ static GroupTiles First(const IndexScan& op, int unit_bits, int lane) {
-    return TilesOf(op, unit_bits, lane, Groups(op));
+    const int groups = Groups(op);
+    return TilesOf(op, unit_bits, groups == 1 ? 0 : lane, groups);
   }
   __device__ __forceinline__ int total() const { return total_; }
 
   __device__ __forceinline__ Place Find(int position) const {
+    if (groups_ == 1) return At(0, mine_, position);
     int before = 0;
     GroupTiles mine = mine_;
     int scan = first_scan_;
@@ -92,13 +97,8 @@ class Schedule {
       const unsigned hit = __ballot_sync(~0u, before + scan > position);
       if (hit != 0) {
         const int at = __ffs(hit) - 1;
-        Place place;
-        place.group = g + at;
-        place.of = Broadcast(mine, at);
         const int inside = position - before - __shfl_sync(~0u, scan - mine.tiles * mine.units, at);
-        place.unit = place.of.units == 1 ? 0 : inside / place.of.tiles;
-        place.tile = inside - place.unit * place.of.tiles;
-        return place;
+        return At(g + at, Broadcast(mine, at), inside);
       }
       before += __shfl_sync(~0u, scan, 31);
     }
@@ -117,6 +117,11 @@ class Schedule {
  private:
   __device__ __forceinline__ static int Groups(const IndexScan& op) {
     return static_cast<int>(op.rows.first_row.dim(0)) - 1;
+  }
+  // Tile `inside` of a group.
+  __device__ __forceinline__ static Place At(int group, const GroupTiles& of, int inside) {
+    const int unit = of.units == 1 ? 0 : inside / of.tiles;
+    return {group, unit, of, inside - unit * of.tiles};
   }
   __device__ __forceinline__ static GroupTiles Broadcast(const GroupTiles& mine, int lane) {
     return {__shfl_sync(~0u, mine.first_row, lane), __shfl_sync(~0u, mine.rows, lane),

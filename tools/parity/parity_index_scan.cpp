@@ -155,6 +155,14 @@ int ParityIndexScan(bool small) {
               *cpu, *gpu);
   failures += Compare({.key = DType::kFp8E4M3, .heads = 32, .window = 13, .longest = long_keys / 4},
                       *cpu, *gpu);
+  for (int64_t window : {1, 2, 13}) {
+    failures += Compare({.key = DType::kFp8E4M3,
+                         .heads = 64,
+                         .window = window,
+                         .single = true,
+                         .longest = long_keys},
+                        *cpu, *gpu);
+  }
   for (int64_t window = 1; window <= 8; ++window) {
     for (int64_t heads : {4, 8, 16, 32}) {
       if (small && (window + heads) % 3 != 0) continue;

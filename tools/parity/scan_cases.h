@@ -15,7 +15,8 @@ namespace strata {
 struct ScanShape {
   DType key = DType::kFp8E4M3;
   int64_t heads = 64;
-  int64_t window = 1;  // rows of the longest group; other groups have fewer, one has none
+  int64_t window = 1;   // rows of the longest group; other groups have fewer, one has none
+  bool single = false;  // the longest group alone
   int64_t kpool = 1;
   int64_t longest = 1000;  // keys
   bool f32_query = false;  // else the queries have the keys' type
@@ -56,8 +57,9 @@ inline ScanCase MakeScanCase(const ScanShape& shape, uint64_t seed, Stream cpu) 
   std::normal_distribution<float> normal;
   // Groups of 1 to `window` rows with lengths that grow inside a group; idle ones, short ones and
   // the longest.
-  const std::vector<int64_t> ends = {shape.longest,    0, 1, 63, 64, 65, shape.longest / 3, 200,
-                                     shape.longest - 1};
+  std::vector<int64_t> ends = {shape.longest,    0, 1, 63, 64, 65, shape.longest / 3, 200,
+                               shape.longest - 1};
+  if (shape.single) ends.resize(1);
   c.first_row = {0};
   for (size_t g = 0; g < ends.size(); ++g) {
     const int64_t count =
