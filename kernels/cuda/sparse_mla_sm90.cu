@@ -13,33 +13,36 @@ namespace {
 
 using sm90::Arguments;
 using sm90::Format;
+using sm90::Spread;
 using Kernel = void (*)(Arguments);
 
-template <Format kFormat, bool kSplit>
+template <Format kFormat, Spread kSpread>
 Kernel KernelOfParts(int parts) {
   switch (parts) {
     case 1:
-      return sm90::SparseMlaKernel<kFormat, 1, kSplit>;
+      return sm90::SparseMlaKernel<kFormat, 1, kSpread>;
     case 2:
-      return sm90::SparseMlaKernel<kFormat, 2, kSplit>;
+      return sm90::SparseMlaKernel<kFormat, 2, kSpread>;
     case 4:
-      return sm90::SparseMlaKernel<kFormat, 4, kSplit>;
+      return sm90::SparseMlaKernel<kFormat, 4, kSpread>;
     default:
       Fail(ErrorCode::kInternal, "SparseMla: no kernel for " + std::to_string(parts) + " parts");
   }
 }
 template <Format kFormat>
 Kernel KernelOf(const SparseMlaPlan& plan) {
-  return plan.splits > 1 ? KernelOfParts<kFormat, true>(plan.parts)
-                         : KernelOfParts<kFormat, false>(plan.parts);
+  return plan.splits > 2    ? KernelOfParts<kFormat, Spread::kChunks>(plan.parts)
+         : plan.splits == 2 ? KernelOfParts<kFormat, Spread::kPair>(plan.parts)
+                            : KernelOfParts<kFormat, Spread::kWalk>(plan.parts);
 }
 
 int64_t Groups(int64_t heads) { return (heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads; }
 int64_t Chunks(int64_t columns) { return (columns + sm90::kChunk - 1) / sm90::kChunk; }
 
-// The most units whose chunks are taken apart: from here on, what a merge would move costs more
-// than a walk on part of the device.
-constexpr int64_t kMaxSplitUnits[] = {32, 16};  // 8-bit rows, bf16 rows
+// The most units whose chunks are dealt out: from here on, what a merge would move costs more than
+// pairs of CTAs on part of the device.
+constexpr int64_t kMostDealtUnits = 24;
+int64_t DealtUnits(DType dtype) { return dtype == DType::kBf16 ? 8 : kMostDealtUnits; }
 constexpr int64_t kMultiprocessors = 132;
 
 size_t FactsBytes(int64_t units, int64_t columns) {
@@ -50,45 +53,52 @@ size_t PartialBytes(int64_t units, int64_t columns, bool bf16) {
          (bf16 ? 4 : 2);
 }
 
-void Launch(Kernel kernel, dim3 grid, int threads, int shared_bytes, bool overlaps,
+// `overlaps`: with the kernel before; `cluster`: CTAs of one.
+void Launch(Kernel kernel, dim3 grid, int threads, int shared_bytes, bool overlaps, int cluster,
             const Arguments& args, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2];
+  config.attrs = attributes;
+  if (overlaps) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlaps ? 1 : 0;
   CheckCuda(cudaLaunchKernelEx(&config, kernel, args), "SparseMla: launch (sm90)");
 }
 
 }  // namespace
 
 std::span<const SparseMlaPlan> SparseMlaPlans() {
-  static constexpr SparseMlaPlan kPlans[] = {{1, 1},  {1, 2},  {1, 4}, {32, 4},
-                                             {32, 2}, {16, 1}, {5, 1}};
+  static constexpr SparseMlaPlan kPlans[] = {{1, 1},  {1, 2},  {1, 4},  {2, 1}, {2, 2}, {2, 4},
+                                             {32, 4}, {32, 2}, {16, 1}, {8, 1}, {5, 1}, {4, 1}};
   return kPlans;
 }
 
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns) {
-  return plan.splits == 1 ||
+  return plan.splits <= 2 ||
          (plan.splits <= Chunks(columns) && Chunks(columns) <= sm90::kMaxSplitChunks);
 }
 
 size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads, int64_t columns,
                           DType dtype) {
-  if (plan.splits == 1) return 0;
+  if (plan.splits <= 2) return 0;
   const int64_t units = rows * Groups(heads);
   return FactsBytes(units, columns) + PartialBytes(units, columns, dtype == DType::kBf16);
 }
 
 SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype) {
   const int64_t units = rows * Groups(heads), chunks = Chunks(columns);
-  if (units <= kMaxSplitUnits[dtype == DType::kBf16] && chunks > 1 &&
-      chunks <= sm90::kMaxSplitChunks) {
+  if (units <= DealtUnits(dtype) && chunks > 1 && chunks <= sm90::kMaxSplitChunks) {
     // A single unit's latents go to two CTAs. More would leave no multiprocessor on which the merge
     // can wait.
     const int parts = units == 1 ? 2 : 1;
@@ -96,15 +106,17 @@ SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, 
     const int64_t each = (chunks + splits - 1) / splits;
     return {static_cast<int>((chunks + each - 1) / each), parts};
   }
-  if (units <= kMultiprocessors / 4) return {1, 4};
-  if (units <= kMultiprocessors / 2) return {1, 2};
-  return {1, 1};
+  const int splits = units <= kMultiprocessors / 2 && chunks > 1 ? 2 : 1;
+  for (int parts : {4, 2}) {
+    if (units * splits * parts <= kMultiprocessors) return {splits, parts};
+  }
+  return {splits, 1};
 }
 
 void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream_t stream) {
   const int64_t rows = op.query.dim(0), heads = op.query.dim(1), columns = op.ids.dim(1);
   const int64_t units = rows * Groups(heads);
-  const bool bf16 = op.pages.layout.dtype == DType::kBf16, split = plan.splits > 1;
+  const bool bf16 = op.pages.layout.dtype == DType::kBf16, dealt = plan.splits > 2;
   Arguments args{};
   args.query = op.query.data;
   args.query_row = op.query.stride[0], args.query_head = op.query.stride[1];
@@ -115,6 +127,7 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
   args.sequence = op.rows.sequence.data;
   args.ids = op.ids.data, args.ids_stride = op.ids.stride[0];
   args.columns = static_cast<int>(columns), args.chunks = static_cast<int>(Chunks(columns));
+  args.half = (args.chunks + 1) / 2;
   args.lengths = op.lengths.data;
   args.out = op.out.data, args.out_row = op.out.stride[0], args.out_head = op.out.stride[1];
   args.lse = op.lse.data, args.lse_row = op.lse.stride[0];
@@ -123,7 +136,7 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
   args.has_rope = op.pages.layout.rope > 0;
   args.scale_log2 = op.scale * 1.4426950408889634f;
   args.splits = plan.splits;
-  if (split) {
+  if (dealt) {
     args.facts = reinterpret_cast<float2*>(op.workspace.data);
     args.partials = reinterpret_cast<uint4*>(op.workspace.data + FactsBytes(units, columns));
   }
@@ -135,8 +148,8 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
   CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
             "SparseMla: shared memory size");
   Launch(kernel, dim3(static_cast<unsigned>(units * plan.parts * plan.splits)), sm90::kThreads,
-         shared, false, args, stream);
-  if (!split) return;
+         shared, false, plan.splits == 2 ? 2 : 1, args, stream);
+  if (!dealt) return;
   const Kernel merge = bf16 ? sm90::MergeChunksKernel<true> : sm90::MergeChunksKernel<false>;
   const int merge_shared = sm90::MergeSharedBytes(args.chunks);
   CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributeMaxDynamicSharedMemorySize, merge_shared),
@@ -147,7 +160,7 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
             "SparseMla: shared memory carve-out");
   const int pieces = bf16 ? sm90::Partial<true>::kPieces : sm90::Partial<false>::kPieces;
   Launch(merge, dim3(static_cast<unsigned>(pieces), static_cast<unsigned>(units)),
-         sm90::kMergeThreads, merge_shared, true, args, stream);
+         sm90::kMergeThreads, merge_shared, true, 1, args, stream);
 }
 
 bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads) {
@@ -160,7 +173,7 @@ namespace {
 // What the plans of `rows` rows and fewer need at most: a larger batch may need less.
 size_t MostBytes(int64_t rows, int64_t heads, int64_t columns, DType dtype) {
   size_t bytes = 0;
-  const int64_t most = std::min(rows, kMaxSplitUnits[dtype == DType::kBf16] / Groups(heads));
+  const int64_t most = std::min(rows, kMostDealtUnits / Groups(heads));
   for (int64_t r = 1; r <= most; ++r) {
     bytes = std::max(bytes, SparseMlaPlanBytes(ChooseSparseMlaPlan(r, heads, columns, dtype), r,
                                                heads, columns, dtype));

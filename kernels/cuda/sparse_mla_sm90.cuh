@@ -2,11 +2,14 @@
 //
 // A unit is one row and 64 of its heads. Its ids are cut into chunks of 64; a chunk is computed
 // from zero accumulators against its own reference, and the chunks' partial results are folded left
-// to right by the same two rounded operations everywhere. So the answer is the same bits whether
-// one CTA walks all chunks, or CTAs take them apart and a second kernel folds what they left in the
-// workspace, and the plan may follow the size of the batch. kParts CTAs cut the 512 output latents:
-// each repeats the scores and multiplies its own part, which changes neither an operand nor an
-// order.
+// to right by two rounded operations. How many CTAs a unit gets follows the size of the batch:
+// - many units: one CTA walks all chunks of each (Spread::kWalk);
+// - fewer: a cluster of two CTAs, each walks half of the chunks, then they join (kPair);
+// - few: chunks are dealt out to more CTAs, and a second kernel folds what they left in the
+//   workspace (kChunks), each half first and then the two.
+// So the last two give the same bits, whatever the size of the batch. kParts CTAs cut the 512
+// output latents: each repeats the scores and multiplies its own part, which changes neither an
+// operand nor an order.
 //
 // A CTA is 2 warpgroups that multiply and 2 that bring rows (sparse_mla_sm90_rows.cuh). A chunk has
 // nine tiles: latents 128 j .. 128 j + 127 are tile j (first 64) and tile 4 + j, step j of the
@@ -253,82 +256,153 @@ struct Multiplier {
   }
 };
 
-// One CTA walks the unit's chunks and keeps the running result in registers.
+// What a CTA keeps of the chunks that it walks: 64 heads, and of the latents those of its part and
+// of the thread's warpgroup.
 template <Format kFormat, int kParts, bool kScores>
-__device__ __forceinline__ void Walk(const Arguments& args,
-                                     const Multiplier<kFormat, kParts, kScores>& multiplier,
-                                     int64_t row, int group, int chunks) {
+struct Result {
   using M = Multiplier<kFormat, kParts, kScores>;
-  const MathThread& me = multiplier.me;
-  constexpr int kPerSlice = M::kBf16 ? 16 : 32;
-  float o[M::kSlices][kPerSlice];
+  static constexpr int kPerSlice = M::kBf16 ? 16 : 32;
+  static constexpr int kValues = M::kSlices * kPerSlice;
+
+  const M& multiplier;
+  float o[kValues];
+  State state0, state1;  // of heads head0 and head0 + 8; sums in the scoring warpgroup alone
+
+  // The first `chunks` of those that the CTA brings.
+  __device__ __forceinline__ void Walk(int chunks) {
 #pragma unroll
-  for (int j = 0; j < M::kSlices; ++j) {
+    for (int i = 0; i < kValues; ++i) o[i] = 0.0f;
+    float beta0 = 0.0f, beta1 = 0.0f;
+#pragma unroll 1
+    for (int k = 0; k < chunks; ++k) {
+      multiplier.Chunk(
+          k,
+          [&](float next0, float sum0, float next1, float sum1) {
+            const Fold f0 = state0.Join(next0, sum0), f1 = state1.Join(next1, sum1);
+            beta0 = f0.beta, beta1 = f1.beta;
+            // Factors of one change nothing, and are the rule once the largest score has been seen.
+            if (__any_sync(~0u, f0.alpha != 1.0f || f1.alpha != 1.0f)) {
 #pragma unroll
-    for (int i = 0; i < kPerSlice; ++i) o[j][i] = 0.0f;
-  }
-  float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f, beta0 = 0.0f, beta1 = 0.0f;
-  for (int k = 0; k < chunks; ++k) {
-    multiplier.Chunk(
-        k,
-        [&](float next0, float sum0, float next1, float sum1) {
-          const Fold f0 = FoldReference(m0, next0), f1 = FoldReference(m1, next1);
-          l0 = Folded(l0, sum0, f0), l1 = Folded(l1, sum1, f1);
-          beta0 = f0.beta, beta1 = f1.beta;
-          // Factors of one change nothing, and are the rule once the largest score has been seen.
-          if (__any_sync(~0u, f0.alpha != 1.0f || f1.alpha != 1.0f)) {
+              for (int i = 0; i < kValues; ++i) o[i] = __fmul_rn(o[i], i & 2 ? f1.alpha : f0.alpha);
+            }
+          },
+          [&](int slice, typename M::Slice(&y)[16]) {
 #pragma unroll
-            for (int j = 0; j < M::kSlices; ++j) {
-#pragma unroll
-              for (int i = 0; i < kPerSlice; ++i) {
-                o[j][i] = __fmul_rn(o[j][i], (i & 2) ? f1.alpha : f0.alpha);
+            for (int i = 0; i < 16; ++i) {
+              if constexpr (M::kBf16) {
+                float& x = o[slice * kPerSlice + i];
+                x = __fmaf_rn(y[i], (i & 2) ? beta1 : beta0, x);
+              } else {
+                float* x = o + slice * kPerSlice + 2 * i;
+                const float2 t = __half22float2(Halves(y[i]));
+                const float beta = (i & 1) ? beta1 : beta0;
+                x[0] = __fmaf_rn(t.x, beta, x[0]), x[1] = __fmaf_rn(t.y, beta, x[1]);
               }
             }
-          }
-        },
-        [&](int slice, typename M::Slice(&y)[16]) {
-#pragma unroll
-          for (int i = 0; i < 16; ++i) {
-            if constexpr (M::kBf16) {
-              o[slice][i] = __fmaf_rn(y[i], (i & 2) ? beta1 : beta0, o[slice][i]);
-            } else {
-              const float2 t = __half22float2(Halves(y[i]));
-              const float beta = (i & 1) ? beta1 : beta0;
-              o[slice][2 * i] = __fmaf_rn(t.x, beta, o[slice][2 * i]);
-              o[slice][2 * i + 1] = __fmaf_rn(t.y, beta, o[slice][2 * i + 1]);
-            }
-          }
-        });
-  }
-  float(&sum)[64] = multiplier.small->sum;
-  __syncwarp();  // a row without ids: the query's units have only just been read from there
-  if (kScores && me.quad == 0) sum[me.head0] = l0, sum[me.head0 + 8] = l1;
-  NamedSync(kMathBarrier, kMathThreads);
-  l0 = sum[me.head0], l1 = sum[me.head0 + 8];
-  const float n0 = l0 > 0.0f ? 1.0f / l0 : 0.0f, n1 = l1 > 0.0f ? 1.0f / l1 : 0.0f;
-  const int h0 = group * kUnitHeads + me.head0, h1 = h0 + 8;
-  float* target = args.out + row * args.out_row + h0 * args.out_head + 2 * me.quad;
-#pragma unroll
-  for (int slice = 0; slice < M::kSlices; ++slice) {
-    const int tile = multiplier.SliceTile(slice);
-    float* at = target + (tile & 3) * 128 + (tile >> 2) * 64 + (M::kBf16 ? (slice & 1) * 32 : 0);
-#pragma unroll
-    for (int i = 0; i < kPerSlice / 4; ++i) {
-      const float* x = o[slice] + 4 * i;
-      if (h0 < args.heads) {
-        *reinterpret_cast<float2*>(at + i * 8) =
-            make_float2(Normalised(x[0], n0), Normalised(x[1], n0));
-      }
-      if (h1 < args.heads) {
-        *reinterpret_cast<float2*>(at + i * 8 + 8 * args.out_head) =
-            make_float2(Normalised(x[2], n1), Normalised(x[3], n1));
-      }
+          });
     }
   }
-  if (kScores && args.lse != nullptr && multiplier.part == 0 && me.quad == 0) {
-    if (h0 < args.heads) args.lse[row * args.lse_row + h0] = NaturalLse(m0, l0);
-    if (h1 < args.heads) args.lse[row * args.lse_row + h1] = NaturalLse(m1, l1);
+};
+
+// Writes the result; `whole0` and `whole1` are of all chunks.
+template <Format kFormat, int kParts, bool kScores>
+__device__ __forceinline__ void Finish(const Arguments& args,
+                                       Result<kFormat, kParts, kScores>& result,
+                                       const State& whole0, const State& whole1, int64_t row,
+                                       int group) {
+  using R = Result<kFormat, kParts, kScores>;
+  using M = typename R::M;
+  const M& multiplier = result.multiplier;
+  const float n0 = whole0.l > 0.0f ? 1.0f / whole0.l : 0.0f,
+              n1 = whole1.l > 0.0f ? 1.0f / whole1.l : 0.0f;
+  const int h0 = group * kUnitHeads + multiplier.me.head0, h1 = h0 + 8;
+  float* target = args.out + row * args.out_row + h0 * args.out_head + 2 * multiplier.me.quad +
+                  multiplier.part * M::kPartTiles * 128 + M::kWarpgroup * 64;
+#pragma unroll
+  for (int i = 0; i < R::kValues; i += 4) {
+    const int slice = i / R::kPerSlice;
+    float* at = target + (M::kBf16 ? slice / 2 * 128 + (slice & 1) * 32 : slice * 128) +
+                i % R::kPerSlice * 2;
+    const float* o = result.o + i;
+    if (h0 < args.heads) {
+      *reinterpret_cast<float2*>(at) = make_float2(Normalised(o[0], n0), Normalised(o[1], n0));
+    }
+    if (h1 < args.heads) {
+      *reinterpret_cast<float2*>(at + 8 * args.out_head) =
+          make_float2(Normalised(o[2], n1), Normalised(o[3], n1));
+    }
   }
+  if (kScores && args.lse != nullptr && multiplier.part == 0 && multiplier.me.quad == 0) {
+    float* lse = args.lse + row * args.lse_row;
+    if (h0 < args.heads) lse[h0] = NaturalLse(whole0.m, whole0.l);
+    if (h1 < args.heads) lse[h1] = NaturalLse(whole1.m, whole1.l);
+  }
+}
+
+// One CTA walks all chunks of the unit.
+template <Format kFormat, int kParts, bool kScores>
+__device__ __forceinline__ void WalkUnit(const Arguments& args,
+                                         const Multiplier<kFormat, kParts, kScores>& multiplier,
+                                         int64_t row, int group, int chunks) {
+  const MathThread& me = multiplier.me;
+  Result<kFormat, kParts, kScores> result{multiplier};
+  result.Walk(chunks);
+  State whole0 = result.state0, whole1 = result.state1;
+  float(&sum)[64] = multiplier.small->sum;
+  __syncwarp();  // a row without ids: the query's units have only just been read from there
+  if (kScores && me.quad == 0) sum[me.head0] = whole0.l, sum[me.head0 + 8] = whole1.l;
+  NamedSync(kMathBarrier, kMathThreads);
+  whole0.l = sum[me.head0], whole1.l = sum[me.head0 + 8];
+  Finish(args, result, whole0, whole1, row, group);
+}
+
+// Two CTAs of a cluster walk half of the chunks each. Then each of them joins the latents of one of
+// its warpgroups with what the other CTA sends to it, over the tiles.
+template <Format kFormat, int kParts, bool kScores>
+__device__ __forceinline__ void WalkHalf(const Arguments& args,
+                                         const Multiplier<kFormat, kParts, kScores>& multiplier,
+                                         char* shared, int rank, int64_t row, int group,
+                                         int chunks) {
+  using R = Result<kFormat, kParts, kScores>;
+  const MathThread& me = multiplier.me;
+  R result{multiplier};
+  result.Walk(chunks);
+  const uint32_t values = SharedAddress(shared + kOffsetRows) + (threadIdx.x & 127) * 16;
+  State* states = reinterpret_cast<State*>(shared + kOffsetRows + R::kValues * 512);  // [2][64]
+  ClusterSync();  // nobody reads tiles any more
+  if (rank != R::M::kWarpgroup) {
+#pragma unroll
+    for (int i = 0; i < R::kValues; i += 4) {
+      StoreCluster(values + i / 4 * 2048, rank ^ 1,
+                   make_float4(result.o[i], result.o[i + 1], result.o[i + 2], result.o[i + 3]));
+    }
+  }
+  if (kScores && me.quad == 0) {
+#pragma unroll
+    for (int to = 0; to < 2; ++to) {
+      const uint32_t at = SharedAddress(states + rank * kUnitHeads + me.head0);
+      StoreCluster(at, to, make_float2(result.state0.m, result.state0.l));
+      StoreCluster(at + 8 * sizeof(State), to, make_float2(result.state1.m, result.state1.l));
+    }
+  }
+  ClusterSync();
+  if (rank != R::M::kWarpgroup) return;
+  State whole0 = states[me.head0], whole1 = states[me.head0 + 8];
+  const State next0 = states[kUnitHeads + me.head0], next1 = states[kUnitHeads + me.head0 + 8];
+  const Fold f0 = whole0.Join(next0.m, next0.l), f1 = whole1.Join(next1.m, next1.l);
+#pragma unroll
+  for (int i = 0; i < R::kValues; i += 4) {
+    const uint4 bits = LoadShared(values + i / 4 * 2048);
+    const uint32_t word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const Fold& f = k < 2 ? f0 : f1;
+      float& mine = result.o[i + k];
+      const float theirs = __uint_as_float(word[k]);
+      mine = R::M::kWarpgroup == 0 ? Folded(mine, theirs, f) : Folded(theirs, mine, f);
+    }
+  }
+  Finish(args, result, whole0, whole1, row, group);
 }
 
 // Chunks range.first, ... of the unit go to the workspace, each with its facts.
@@ -365,9 +439,9 @@ __device__ __forceinline__ void LeavePartials(
 }
 
 // The part of a multiplying warpgroup in the kernel.
-template <Format kFormat, int kParts, bool kSplit, bool kScores>
+template <Format kFormat, int kParts, Spread kSpread, bool kScores>
 __device__ __forceinline__ void Multiply(const Arguments& args, char* shared, int unit, int part,
-                                         ChunkRange range) {
+                                         int rank, ChunkRange range) {
   constexpr bool kBf16 = kFormat == Format::kBf16;
   Small<kBf16>* small = reinterpret_cast<Small<kBf16>*>(shared + kOffsetSmall<kBf16>);
   const int group = unit % args.groups;
@@ -385,23 +459,27 @@ __device__ __forceinline__ void Multiply(const Arguments& args, char* shared, in
                                                         part,
                                                         small->sum[me.head0] * args.scale_log2,
                                                         small->sum[me.head0 + 8] * args.scale_log2};
-  if constexpr (kSplit) {
+  if constexpr (kSpread == Spread::kChunks) {
     LeavePartials(args, multiplier, unit, range);
+  } else if constexpr (kSpread == Spread::kPair) {
+    WalkHalf(args, multiplier, shared, rank, row, group, range.count);
   } else {
-    Walk(args, multiplier, row, group, range.count);
+    WalkUnit(args, multiplier, row, group, range.count);
   }
 }
 
-template <Format kFormat, int kParts, bool kSplit>
+template <Format kFormat, int kParts, Spread kSpread>
 __global__ void __launch_bounds__(kThreads, 1)
     SparseMlaKernel(const __grid_constant__ Arguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr bool kBf16 = kFormat == Format::kBf16;
   extern __shared__ __align__(1024) char shared[];
   Small<kBf16>* small = reinterpret_cast<Small<kBf16>*>(shared + kOffsetSmall<kBf16>);
-  if constexpr (kSplit) AllowDependents();
-  const int splits = kSplit ? args.splits : 1;
-  const int rank = kSplit ? static_cast<int>(blockIdx.x) % splits : 0;
+  constexpr bool kDealt = kSpread == Spread::kChunks;
+  if constexpr (kDealt) AllowDependents();
+  const int splits = kDealt ? args.splits : kSpread == Spread::kPair ? 2 : 1;
+  const int rank = static_cast<int>(blockIdx.x) % splits;
+  const int first_chunk = kSpread == Spread::kPair ? rank * args.half : rank;
   const int part = static_cast<int>(blockIdx.x) / splits % kParts;
   const int unit = static_cast<int>(blockIdx.x) / splits / kParts;
   const int64_t row = unit / args.groups;
@@ -411,7 +489,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   int length, sequence, first_id = -1;
   asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(length) : "l"(args.lengths + row));
   asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(sequence) : "l"(args.sequence + row));
-  const int first_column = rank * kChunk + static_cast<int>(threadIdx.x >> 5 & 7) * kWarpRows +
+  const int first_column = first_chunk * kChunk +
+                           static_cast<int>(threadIdx.x >> 5 & 7) * kWarpRows +
                            static_cast<int>(threadIdx.x & 7);
   if (threadIdx.x >= kMathThreads && first_column < args.columns) {
     asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(first_id) : "l"(ids + first_column));
@@ -443,11 +522,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     chunks = small->last_column / kChunk + (small->last_column >= 0 ? 1 : 0);
   }
-  const ChunkRange range{rank, splits, max(0, (chunks - rank + splits - 1) / splits)};
+  const ChunkRange range =
+      kDealt ? ChunkRange{rank, splits, max(0, (chunks - rank + splits - 1) / splits)}
+             : ChunkRange{first_chunk, 1,
+                          min(max(0, chunks - first_chunk),
+                              kSpread == Spread::kPair ? args.half : chunks)};
 
   // Registers, of 512 for a thread of each warpgroup: a walk keeps its result there.
   if (threadIdx.x >= kMathThreads) {
-    if constexpr (kSplit) {
+    if constexpr (kDealt) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
     } else {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
@@ -467,22 +550,23 @@ __global__ void __launch_bounds__(kThreads, 1)
       const uint32_t codes =
           SharedAddress(shared + kOffsetCodes) + warp * 2 * kWarpRows * kMaxCodeRow;
       // The steps that this CTA does not multiply become free first.
-      CodeLoader<kFormat>{places, small, tiles, codes, (part + 1) * (4 / kParts)}.Run(first_id);
+      CodeLoader<kFormat, kDealt>{places, small, tiles, codes, (part + 1) * (4 / kParts)}.Run(
+          first_id);
     }
   } else if (threadIdx.x < kMathThreads / 2) {
-    if constexpr (kSplit) {
+    if constexpr (kDealt) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
     }
-    Multiply<kFormat, kParts, kSplit, true>(args, shared, unit, part, range);
+    Multiply<kFormat, kParts, kSpread, true>(args, shared, unit, part, rank, range);
   } else {
-    if constexpr (kSplit) {
+    if constexpr (kDealt) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 192;");
     }
-    Multiply<kFormat, kParts, kSplit, false>(args, shared, unit, part, range);
+    Multiply<kFormat, kParts, kSpread, false>(args, shared, unit, part, rank, range);
   }
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 #error "sm_90 builds of this file need the architecture-specific target: 90a"

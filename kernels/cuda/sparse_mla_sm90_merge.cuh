@@ -8,9 +8,10 @@ namespace strata::cuda::sm90 {
 
 constexpr int kMergeThreads = 128;
 
-// Dynamic shared memory: a piece of each chunk's values, and each chunk's facts.
+// Dynamic shared memory: a piece of each chunk's values, each chunk's facts, and those of the
+// halves.
 inline int MergeSharedBytes(int chunks) {
-  return chunks * (kMergeThreads * 16 + kUnitHeads * static_cast<int>(sizeof(Fold)));
+  return chunks * kMergeThreads * 16 + (chunks + 2) * kUnitHeads * static_cast<int>(sizeof(Fold));
 }
 
 // Grid: pieces of a partial result, units. A thread has the place that one of wgmma's threads had.
@@ -30,6 +31,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   const uint32_t values = SharedAddress(shared) + thread * 16;
   Fold* folds =
       reinterpret_cast<Fold*>(shared + args.chunks * kMergeThreads * 16);  // [chunks][64 heads]
+  Fold* joins = folds + args.chunks * kUnitHeads;                          // [halves][64 heads]
   DependencyWait();
 
 #pragma unroll 4
@@ -45,44 +47,57 @@ __global__ void __launch_bounds__(kMergeThreads)
   CopyWait<1>();
   __syncthreads();
   if (thread < kUnitHeads) {  // from each chunk's reference and sum to what folds it
-    float m = -INFINITY, l = 0.0f;
+    State whole;
+#pragma unroll 1
+    for (int half = 0, c = 0; half < 2; ++half) {
+      State state;
 #pragma unroll 4
-    for (int c = 0; c < args.chunks; ++c) {
-      Fold& fold = folds[c * kUnitHeads + thread];
-      const float2 fact = make_float2(fold.alpha, fold.beta);
-      Fold f = FoldReference(m, fact.x);
-      l = Folded(l, fact.y, f);
-      // Nothing has been computed for a chunk behind the last valid id.
-      if (fact.x == -INFINITY && fact.y == 0.0f) f = {1.0f, -1.0f};
-      fold = f;
+      for (const int end = half == 0 ? args.half : args.chunks; c < end; ++c) {
+        Fold& fold = folds[c * kUnitHeads + thread];
+        const float2 fact = make_float2(fold.alpha, fold.beta);
+        fold = state.Join(fact.x, fact.y);
+        // Nothing has been computed for a chunk behind the last valid id.
+        if (fact.x == -INFINITY && fact.y == 0.0f) fold = {1.0f, -1.0f};
+      }
+      joins[half * kUnitHeads + thread] = whole.Join(state.m, state.l);
     }
     const int head = group * kUnitHeads + thread;
-    inverse[thread] = l > 0.0f ? 1.0f / l : 0.0f;
+    inverse[thread] = whole.l > 0.0f ? 1.0f / whole.l : 0.0f;
     if (args.lse != nullptr && piece == 0 && head < args.heads) {
-      args.lse[row * args.lse_row + head] = NaturalLse(m, l);
+      args.lse[row * args.lse_row + head] = NaturalLse(whole.m, whole.l);
     }
   }
   CopyWait<0>();
   __syncthreads();
 
   const int lane = thread & 31, h = (thread >> 5) * 16 + (lane >> 2);
-  float o[kRuns][4] = {};
+  float whole[kRuns][4] = {};
+#pragma unroll 1
+  for (int half = 0, c = 0; half < 2; ++half) {
+    float o[kRuns][4] = {};
 #pragma unroll 4
-  for (int c = 0; c < args.chunks; ++c) {
-    const Fold fold[2] = {folds[c * kUnitHeads + h], folds[c * kUnitHeads + h + 8]};
-    const uint4 v = LoadShared(values + c * kMergeThreads * 16);
-    const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+    for (const int end = half == 0 ? args.half : args.chunks; c < end; ++c) {
+      const Fold fold[2] = {folds[c * kUnitHeads + h], folds[c * kUnitHeads + h + 8]};
+      const uint4 v = LoadShared(values + c * kMergeThreads * 16);
+      const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {  // pairs of columns (f16), or columns (fp32)
-      const Fold& f = fold[kBf16 ? k >> 1 : k & 1];
-      const uint32_t bits = f.beta < 0.0f ? 0u : word[k];
-      if constexpr (kBf16) {
-        o[0][k] = Folded(o[0][k], __uint_as_float(bits), f);
-      } else {
-        const float2 t = __half22float2(Halves(bits));
-        float* x = &o[k >> 1][2 * (k & 1)];
-        x[0] = Folded(x[0], t.x, f), x[1] = Folded(x[1], t.y, f);
+      for (int k = 0; k < 4; ++k) {  // pairs of columns (f16), or columns (fp32)
+        const Fold& f = fold[kBf16 ? k >> 1 : k & 1];
+        const uint32_t bits = f.beta < 0.0f ? 0u : word[k];
+        if constexpr (kBf16) {
+          o[0][k] = Folded(o[0][k], __uint_as_float(bits), f);
+        } else {
+          const float2 t = __half22float2(Halves(bits));
+          float* x = &o[k >> 1][2 * (k & 1)];
+          x[0] = Folded(x[0], t.x, f), x[1] = Folded(x[1], t.y, f);
+        }
       }
+    }
+    const Fold* join = joins + half * kUnitHeads + h;
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) whole[k][i] = Folded(whole[k][i], o[k][i], join[i >> 1 << 3]);
     }
   }
   // A tile is 8 runs of latents.
@@ -96,7 +111,7 @@ __global__ void __launch_bounds__(kMergeThreads)
       if (head + 8 * i < args.heads) {
         const float n = inverse[h + 8 * i];
         *reinterpret_cast<float2*>(target + k * 8 + 8 * i * args.out_head) =
-            make_float2(Normalised(o[k][2 * i], n), Normalised(o[k][2 * i + 1], n));
+            make_float2(Normalised(whole[k][2 * i], n), Normalised(whole[k][2 * i + 1], n));
       }
     }
   }

@@ -51,11 +51,39 @@ __device__ __forceinline__ void AllowDependents() {
 __device__ __forceinline__ void DependencyWait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
+// All threads of the cluster that have not ended; shared memory written before it is seen behind
+// it.
+__device__ __forceinline__ void ClusterSync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// True in one lane of a converged warp; the compiler then knows that it is one.
+__device__ __forceinline__ bool ElectLane() {
+  uint32_t elected;
+  asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(elected));
+  return elected != 0;
+}
 
 // ---------------------------------------------------------------- memory
 __device__ __forceinline__ void StoreShared(uint32_t address, uint4 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)
+               : "memory");
+}
+// To the same place in the shared memory of CTA `rank` of the cluster.
+__device__ __forceinline__ uint32_t AddressIn(uint32_t address, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+__device__ __forceinline__ void StoreCluster(uint32_t address, int rank, float4 v) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(AddressIn(address, rank)),
+               "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ void StoreCluster(uint32_t address, int rank, float2 v) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1,%2};" ::"r"(AddressIn(address, rank)), "f"(v.x),
+               "f"(v.y)
                : "memory");
 }
 __device__ __forceinline__ uint4 LoadShared(uint32_t address) {

@@ -31,10 +31,17 @@ struct RowPlaces {
   }
   // The row's place in the cache, page * 64 + cell; -1 when the id is not valid.
   __device__ __forceinline__ int Place(int id) const {
-    if (static_cast<unsigned>(id) >= static_cast<unsigned>(length)) return -1;
-    int page;
-    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(page) : "l"(table + (id >> 6)));
-    return page * 64 + (id & 63);
+    if (!Valid(id)) return -1;
+    return Page(id) * 64 + (id & 63);
+  }
+  __device__ __forceinline__ bool Valid(int id) const {
+    return static_cast<unsigned>(id) < static_cast<unsigned>(length);
+  }
+  // The page of a valid id.
+  __device__ __forceinline__ int Page(int id) const {
+    int page = 0;
+    if (Valid(id)) asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(page) : "l"(table + (id >> 6)));
+    return page;
   }
   __device__ __forceinline__ const uint8_t* Address(int place) const {
     return args.cache + (place >> 6) * args.page_stride + (place & 63) * args.row_bytes;
@@ -43,7 +50,10 @@ struct RowPlaces {
 
 // fp8 and int8 rows: they arrive as they are stored, two chunks ahead, and become f16 tiles one
 // step at a time, as the product with the values of the chunk before has finished with each.
-template <Format kFormat>
+//
+// kOneLane: the copies of a warp's rows are asked for by one lane, one behind the other, which is
+// quicker where nothing else is to be done, else by a lane each.
+template <Format kFormat, bool kOneLane>
 struct CodeLoader {
   const RowPlaces places;
   Small<false>* small;
@@ -57,23 +67,56 @@ struct CodeLoader {
     return tiles + tile * kTile + (places.warp * kWarpRows + r) * 128;
   }
 
+  // Rows that have been looked up: of lane l, row l % 8. `valid` has a bit per row.
+  struct Found {
+    int page, cell;
+    unsigned valid;
+  };
+  __device__ __forceinline__ Found Find(int id) const {
+    return {places.Page(id), id & 63, __ballot_sync(~0u, places.Valid(id)) & 0xffu};
+  }
   // Asks for the rows of chunk k; a row that is none is never read, and what lies in its place is
-  // masked where it is taken.
-  __device__ __forceinline__ void Copy(int k, int place) const {
+  // masked where it is taken. What the warp has read there before has arrived: it went on from
+  // there to the tiles.
+  __device__ __forceinline__ void Copy(int k, const Found& rows) const {
     if (k >= places.range.count) return;
-    const int lane = places.lane;
-    const bool here = lane < kWarpRows && place >= 0;
-    const int bytes = __popc(__ballot_sync(~0u, here)) * places.args.row_bytes;
+    const int lane = places.lane, bytes = places.args.row_bytes;
     uint64_t* barrier = &small->landed[places.warp][k & 1];
-    FenceAsync();  // the copies come after what the warp has read there
-    if (lane == 0) BarrierExpect(barrier, bytes);
+    if (lane == 0) BarrierExpect(barrier, __popc(rows.valid) * bytes);
     __syncwarp();
-    if (here) CopyBulk(Codes(k, lane), places.Address(place), places.args.row_bytes, barrier);
+    const uint8_t* source = places.Address(rows.page * 64 + rows.cell);
+    if constexpr (kOneLane) {
+      const uint8_t* from[kWarpRows];
+#pragma unroll
+      for (int r = 0; r < kWarpRows; ++r) {
+        from[r] = reinterpret_cast<const uint8_t*>(
+            __shfl_sync(~0u, reinterpret_cast<uint64_t>(source), r));
+      }
+      if (ElectLane()) {
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+          if (rows.valid >> r & 1u) CopyBulk(Codes(k, r), from[r], bytes, barrier);
+        }
+      }
+      __syncwarp();
+      return;
+    }
+    if (rows.valid >> lane & 1u) CopyBulk(Codes(k, lane), source, bytes, barrier);
   }
 
   // RoPE values to their tile, row facts; returns the row's four scales / unit as f16 (fp8).
-  __device__ __forceinline__ uint2 StateFacts(int k, bool valid) const {
+  __device__ __forceinline__ uint2 StateFacts(int k, unsigned rows) const {
     const int lane = places.lane, r = lane & 7;
+    const bool valid = (rows >> r & 1u) != 0;
+    uint4 rope[2];
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      const int row = (lane >> 3) + 4 * p;
+      rope[p] = make_uint4(0, 0, 0, 0);
+      if ((rows >> row & 1u) != 0 && places.args.has_rope) {
+        rope[p] = LoadShared(Codes(k, row) + kLatent + 16 + (lane & 7) * 16);
+      }
+    }
     const uint4 bits = valid ? LoadShared(Codes(k, r) + kLatent) : make_uint4(0, 0, 0, 0);
     float log2_unit;
     uint2 ratios = make_uint2(0, 0);
@@ -89,15 +132,6 @@ struct CodeLoader {
                           Bits(__floats2half2_rn(s[2] * inverse, s[3] * inverse)));
     } else {
       log2_unit = log2f(fminf(fmaxf(__uint_as_float(bits.x), 8.7e-19f), 1.1e18f));
-    }
-    uint4 rope[2];
-#pragma unroll
-    for (int p = 0; p < 2; ++p) {
-      const int row = (lane >> 3) + 4 * p;
-      rope[p] = make_uint4(0, 0, 0, 0);
-      if (__shfl_sync(~0u, valid, row) && places.args.has_rope) {
-        rope[p] = LoadShared(Codes(k, row) + kLatent + 16 + (lane & 7) * 16);
-      }
     }
     BarrierWait(&small->facts_empty[0], (k & 1) ^ 1);
 #pragma unroll
@@ -131,18 +165,20 @@ struct CodeLoader {
 
   __device__ __forceinline__ void Run(int first_id) const {
     const int lane = places.lane, r = lane & 7, quarter = lane >> 3;
-    int place = places.Place(first_id);
+    const Found first = Find(first_id);
     const int second_id = places.Id(1);
-    int later_id = places.Id(2);
-    Copy(0, place);
-    int next = places.Place(second_id);
-    Copy(1, next);
+    int id = places.Id(2);
+    Copy(0, first);
+    const Found second = Find(second_id);
+    Copy(1, second);
+    unsigned rows = first.valid, next_rows = second.valid;
     for (int k = 0; k < places.range.count; ++k) {
-      const int later = places.Place(later_id);
-      later_id = places.Id(k + 3);
-      const bool valid = place >= 0;
+      // Both arrive while this chunk is brought.
+      const Found later = Find(id);
+      id = places.Id(k + 3);
+      const bool valid = (rows >> r & 1u) != 0;
       BarrierWait(&small->landed[places.warp][k & 1], k >> 1 & 1);
-      const uint2 ratios = StateFacts(k, valid);
+      const uint2 ratios = StateFacts(k, rows);
 #pragma unroll 1
       for (int i = 0; i < 4; ++i) {
         const int step = (first_step + i) & 3;
@@ -159,7 +195,7 @@ struct CodeLoader {
         if (lane == 0) BarrierArrive(&small->full[0][step]);
       }
       Copy(k + 2, later);
-      place = next, next = later;
+      rows = next_rows, next_rows = later.valid;
     }
   }
 };

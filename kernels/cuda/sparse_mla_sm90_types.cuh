@@ -18,7 +18,10 @@ constexpr int kThreads = 512;
 constexpr int kMathThreads = 256;
 constexpr int kWarps = 8;            // that multiply; that bring rows
 constexpr int kWarpRows = 8;         // of a chunk, brought by one warp
-constexpr int kMaxSplitChunks = 64;  // of a row whose chunks are taken apart
+constexpr int kMaxSplitChunks = 64;  // of a row whose chunks are dealt out
+
+// How the CTAs of a unit divide its chunks: see SparseMlaPlan.
+enum class Spread { kWalk, kPair, kChunks };
 
 struct Arguments {
   const void* query;
@@ -32,6 +35,7 @@ struct Arguments {
   const int32_t* ids;
   int64_t ids_stride;
   int columns, chunks;  // chunks: of all columns
+  int half;             // chunks of a unit's first half
   const int32_t* lengths;
   float* out;
   int64_t out_row, out_head;
@@ -41,8 +45,8 @@ struct Arguments {
   int row_bytes;
   bool has_rope;
   float scale_log2;  // softmax scale * log2(e)
-  // Of the plan that takes the chunks of a unit apart:
   int splits;
+  // Where chunks are dealt out:
   float2* facts;    // [units][chunks][64 heads]: reference, sum
   uint4* partials;  // [units][chunks][Partial::kPieces][128 threads]
 };
@@ -109,6 +113,16 @@ __device__ __forceinline__ float Normalised(float o, float inverse_sum) {
 __device__ __forceinline__ float NaturalLse(float reference, float sum) {
   return sum > 0.0f ? (reference + log2f(sum)) * 0.6931471805599453f : -INFINITY;
 }
+
+// What has been folded of one head: its reference and its sum.
+struct State {
+  float m = -INFINITY, l = 0.0f;
+  __device__ __forceinline__ Fold Join(float next_m, float next_l) {
+    const Fold fold = FoldReference(m, next_m);
+    l = Folded(l, next_l, fold);
+    return fold;
+  }
+};
 
 // What a thread of a multiplying warpgroup knows about itself. It holds heads head0 and head0 + 8
 // in wgmma's order.

@@ -21,6 +21,7 @@ constexpr int64_t kSequenceCells = 65536;
 constexpr int64_t kSequences = 512;
 constexpr int64_t kIdRows = 2048;
 constexpr int64_t kColumns = 2048;
+constexpr DType kFormats[] = {DType::kFp8E4M3, DType::kInt8, DType::kBf16};
 constexpr size_t kCacheBytes = size_t{4} << 30;
 
 void Check(cudaError_t status) { cuda::CheckCuda(status, "strata-bench sparse-mla"); }
@@ -211,7 +212,7 @@ struct Figure {
 
 int RunSparseMla(int argc, const char* const* argv) {
   bool json = false, all_plans = false;
-  std::string only;
+  std::string only_format, only_variant;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--json") {
@@ -219,10 +220,13 @@ int RunSparseMla(int argc, const char* const* argv) {
     } else if (argument == "--all-plans") {
       all_plans = true;
     } else if (argument == "--format" && i + 1 < argc) {
-      only = argv[++i];
+      only_format = argv[++i];
+    } else if (argument == "--variant" && i + 1 < argc) {
+      only_variant = argv[++i];
     } else if (argument == "--help") {
       std::printf(
-          "usage: strata-bench sparse-mla [--json] [--format fp8|int8|bf16] [--all-plans]\n"
+          "usage: strata-bench sparse-mla [--json] [--format fp8|int8|bf16]\n"
+          "                               [--variant sm90|mma|simple] [--all-plans]\n"
           "--all-plans times every plan of the sm90 variant, not only the chosen one.\n");
       return 0;
     } else {
@@ -230,14 +234,27 @@ int RunSparseMla(int argc, const char* const* argv) {
                                   "'; strata-bench sparse-mla --help lists the flags");
     }
   }
+  const auto known = [](const std::string& name, const auto& names, const auto& name_of) {
+    return name.empty() || std::any_of(std::begin(names), std::end(names),
+                                       [&](const auto& one) { return name == name_of(one); });
+  };
+  if (!known(only_format, kFormats, DTypeName)) {
+    Fail(ErrorCode::kUsage,
+         "strata-bench sparse-mla: --format " + only_format + " is not one of fp8, int8, bf16");
+  }
+  if (!known(only_variant, cuda::kSparseMlaVariants,
+             [](const cuda::SparseMlaVariant* variant) { return variant->name; })) {
+    Fail(ErrorCode::kUsage,
+         "strata-bench sparse-mla: --variant " + only_variant + " is not one of sm90, mma, simple");
+  }
   cudaDeviceProp device;
   Check(cudaGetDeviceProperties(&device, 0));
   const int sm = device.major * 10 + device.minor;
   const Inputs in = MakeInputs();
   std::vector<Figure> figures;
   if (!json) std::printf("%s, %d multiprocessors\n", device.name, device.multiProcessorCount);
-  for (DType dtype : {DType::kFp8E4M3, DType::kInt8, DType::kBf16}) {
-    if (!only.empty() && only != DTypeName(dtype)) continue;
+  for (DType dtype : kFormats) {
+    if (!only_format.empty() && only_format != DTypeName(dtype)) continue;
     const LatentLayout layout{dtype, 512, 64};
     const int64_t pages = static_cast<int64_t>(kCacheBytes) / layout.PageBytes();
     FillRows<<<2048, 192>>>(in.cache, pages * kPageCells, layout);
@@ -268,6 +285,7 @@ int RunSparseMla(int argc, const char* const* argv) {
           }
         };
         for (const cuda::SparseMlaVariant* variant : cuda::kSparseMlaVariants) {
+          if (!only_variant.empty() && only_variant != variant->name) continue;
           if (!variant->Supports(MakeOp(in, latent_pages, rows, heads, 0), sm)) continue;
           add(variant->name, variant->Run);
         }

@@ -135,11 +135,20 @@ int ParitySparseMla(bool small) {
     DeviceCase device(host);
     for (const cuda::SparseMlaVariant* variant : cuda::kSparseMlaVariants) {
       if (!variant->Supports(device.Op(0, shape.rows), sm)) continue;
-      uint64_t hash = 0;
+      // A single CTA folds all chunks of a row in one chain, the other plans fold each half first.
+      uint64_t hashes[2] = {};
+      const auto hash_of = [&](const cuda::SparseMlaPlan& plan) {
+        return &hashes[plan.splits == 1];
+      };
+      uint64_t* hash = &hashes[0];
+      if (variant == &cuda::kSparseMlaSm90) {
+        hash =
+            hash_of(cuda::ChooseSparseMlaPlan(shape.rows, shape.heads, shape.columns, shape.dtype));
+      }
       DeviceArray<std::byte> workspace(variant->WorkspaceBytes(
           shape.rows, shape.heads, shape.columns, shape.dtype, shape.latent));
       workspace.Poison();
-      failures += CheckOne(device, variant->name, variant->name, runs, &hash, [&](SparseMla op) {
+      failures += CheckOne(device, variant->name, variant->name, runs, hash, [&](SparseMla op) {
         op.workspace = MakeView(workspace.data(), {static_cast<int64_t>(workspace.size())});
         variant->Run(op, nullptr);
       });
@@ -151,10 +160,11 @@ int ParitySparseMla(bool small) {
         DeviceArray<std::byte> partials(
             cuda::SparseMlaPlanBytes(plan, shape.rows, shape.heads, shape.columns, shape.dtype));
         partials.Poison();
-        failures += CheckOne(device, name, variant->name, small ? 1 : 3, &hash, [&](SparseMla op) {
-          op.workspace = MakeView(partials.data(), {static_cast<int64_t>(partials.size())});
-          cuda::RunSparseMlaSm90(op, plan, nullptr);
-        });
+        failures +=
+            CheckOne(device, name, variant->name, small ? 1 : 3, hash_of(plan), [&](SparseMla op) {
+              op.workspace = MakeView(partials.data(), {static_cast<int64_t>(partials.size())});
+              cuda::RunSparseMlaSm90(op, plan, nullptr);
+            });
       }
     }
   }
