@@ -31,6 +31,17 @@ __device__ __forceinline__ uint32_t WarpSum(uint32_t value) {
 #endif
 }
 
+// Sum of `value` over this and the lanes before it.
+__device__ __forceinline__ uint32_t WarpScan(uint32_t value) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int d = 1; d < 32; d <<= 1) {
+    const uint32_t other = __shfl_up_sync(~0u, value, d);
+    if (lane >= d) value += other;
+  }
+  return value;
+}
+
 struct RowPlan {
   int candidates;            // that are scored
   int places;                // for candidates
@@ -89,12 +100,7 @@ __device__ __forceinline__ void WriteWinner(const TopkSelect& op, int64_t row, i
 // Sum of `value` over the threads before this one. All threads call; `sums` holds a word per warp.
 __device__ __forceinline__ uint32_t ExclusiveScan(uint32_t value, uint32_t* sums) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  uint32_t scan = value;
-#pragma unroll
-  for (int d = 1; d < 32; d <<= 1) {
-    const uint32_t other = __shfl_up_sync(~0u, scan, d);
-    if (lane >= d) scan += other;
-  }
+  const uint32_t scan = WarpScan(value);
   __syncthreads();  // `sums` may still be read from the call before
   if (lane == 31) sums[warp] = scan;
   __syncthreads();

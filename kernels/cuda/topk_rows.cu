@@ -1,8 +1,8 @@
 // Exact selection with one CTA per row (any architecture), or with a cluster of CTAs per row that
 // exchange what they count through shared memory (sm_90a).
 //
-// A cluster first lists what lies above a cut that a sample suggests (topk_shortlist.cuh); its
-// first CTA takes the winners from the list. When the list does not serve, and for a single CTA:
+// A cluster first lists what lies above a cut that a sample suggests (topk_shortlist.cuh); each CTA
+// takes its piece's winners from the list. When the list does not serve, and for a single CTA:
 //
 // Each CTA takes a contiguous piece of the row, so that ascending ids and "lowest index first" are
 // prefix sums:
@@ -45,7 +45,7 @@ struct Launch {
 struct alignas(16) Shared {
   uint32_t bins[kTopkBins];
   uint32_t sums[kTopkBins];  // of a slice of all CTAs' bins; before that, the groups' largest keys
-  uint64_t boundary[kMerged];  // this CTA's entries of the boundary bin
+  uint64_t boundary[kMerged];  // this CTA's entries of the boundary bin, or all CTAs' keys of it
   uint64_t merged[kMerged];    // all CTAs'
   uint32_t warp_sums[kTopkWarps];
   uint32_t found[3];
@@ -55,10 +55,11 @@ struct alignas(16) Shared {
       above[kMaxCluster], equal[kMaxCluster];
   uint4 lists[kMaxCluster];  // of each CTA: entries, scores at the tie, the largest key
   uint32_t list_count, list_equal, list_high;  // this CTA's
-  uint64_t last;                               // the word of the last place
+  uint32_t list_before, list_tied;
+  uint64_t last;  // the word of the last place
 };
 static_assert(kMerged == kBoundary);
-// Behind it: a short list and its bits, or places of the keys that can win and the keys.
+// Behind it: a short list, or places of the keys that can win and the keys.
 constexpr int kListedBytes = kTopkWarps * kListed * 2;
 
 // The CTAs that work on a row.
@@ -390,15 +391,17 @@ __device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row
                                                Edge* edge) {
   const TopkSelect& op = launch.op;
   const int thread = static_cast<int>(threadIdx.x), lane = thread & 31;
-  const Shortlist list{reinterpret_cast<uint64_t*>(tail), &s.list_count, &s.list_equal,
-                       &s.list_high};
-  uint32_t* bits = reinterpret_cast<uint32_t*>(tail + kMostListed * 8);
+  uint32_t* words = reinterpret_cast<uint32_t*>(tail);
+  const Shortlist list{words, words + kMostListed, &s.list_count, &s.list_equal, &s.list_high};
+  uint32_t* all_keys = team.size == 1 ? words : words + 2 * kMostListed;
+  uint32_t* bits = reinterpret_cast<uint32_t*>(tail + ShortlistBitsAt(team.size == 1));
   const ShortlistScratch scratch{s.bins, s.sums, s.found};
   float4 scores[Shortlist::kGroups];
   list.Load(piece.scores, 0, piece.count, piece.aligned, scores);
   const Cut cut = FindCut(op.scores.row(row), plan.candidates, plan.places, piece.aligned, scratch);
-  list.Fill(piece.scores, piece.count, piece.first, cut, piece.aligned, scores);
+  list.Fill(piece.scores, piece.count, cut, piece.aligned, scores);
   __syncthreads();
+  ClearBins(s.bins);
   team.Begun();
   if (thread < team.size) {
     *team.At(&s.lists[team.rank], thread) = make_uint4(s.list_count, s.list_equal, s.list_high, 0);
@@ -406,39 +409,50 @@ __device__ __forceinline__ Listed TryShortlist(const Launch& launch, int64_t row
   team.Sync();
   uint4 its = make_uint4(0, 0, 0, 0);
   if (lane < team.size) its = s.lists[lane];
-  const uint32_t count = WarpSum(its.x), equal = WarpSum(its.y),
-                 places = static_cast<uint32_t>(plan.places);
-  if (count < places && count + equal >= places) {
+  const uint32_t count = WarpSum(its.x), places = static_cast<uint32_t>(plan.places);
+  if (count < places) {
+    if (count + WarpSum(its.y) < places) return Listed::kNothing;
     *edge = {cut.tie_key, places - count};
     return Listed::kEdge;
   }
-  if (count < places || count > kMostListed) return Listed::kNothing;
+  if (count > kMostListed) return Listed::kNothing;
+  // Every CTA takes all CTAs' keys, some warps per CTA, and finds the last place among them; what
+  // is left to do is then the same for each one's piece.
+  const int warp = thread >> 5, cta = warp & (team.size - 1);
+  const uint32_t step = static_cast<uint32_t>(kTopkWarps >> team.bits) * 128,
+                 first = static_cast<uint32_t>((warp >> team.bits) * 32 + lane) * 4,
+                 there = s.lists[cta].x, begin = WarpSum(lane < cta ? its.x : 0u);
+  const uint32_t* keys = team.At(list.keys, cta);
+  const uint32_t low = cut.all ? 0u : OrderKey(__float_as_uint(cut.bound)), high = WarpMax(its.z);
+  const Narrowed last = Narrow({low, high, places, 0}, kBoundary, scratch, [&](const auto& f) {
+    uint4 next = make_uint4(0, 0, 0, 0);
+    if (first < there) next = *reinterpret_cast<const uint4*>(keys + first);
+#pragma unroll 1
+    for (uint32_t i = first; i < there; i += step) {
+      const uint32_t four[4] = {next.x, next.y, next.z, next.w};
+      if (i + step < there) next = *reinterpret_cast<const uint4*>(keys + i + step);
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) {
+        if (i + e >= there) break;
+        all_keys[begin + i + e] = four[e];
+        f(four[e]);
+      }
+    }
+  });
 #if STRATA_SM90A
-  // The first CTA takes the others' entries behind its own; they stay until it has.
-  if (team.rank != 0) {
-    ClusterArrive();
-    ClusterWait();
-    return Listed::kServed;
-  }
-  // Some warps per CTA.
-  const int warp = thread >> 5, cta = warp & (team.size - 1), warps = kTopkWarps >> team.bits;
-  const uint32_t before = WarpSum(lane < cta ? its.x : 0u), there = s.lists[cta].x;
-  if (cta != 0) {
-    const uint64_t* words = team.At(list.words, cta);
-#pragma unroll 4
-    for (uint32_t i = (warp >> team.bits) * 32 + lane; i < there; i += warps * 32)
-      list.words[before + i] = words[i];
-  }
-  __syncthreads();
   ClusterArrive();
 #endif
-  const uint32_t high = WarpMax(its.z);
-  MarkWinners(list.words, count, places, cut.all ? 0u : OrderKey(__float_as_uint(cut.bound)), high,
-              s.boundary, &s.boundary_count, bits, scratch);
-  __syncthreads();
+  const Winners winners = FindWinners(
+      all_keys, count, last, reinterpret_cast<uint32_t*>(s.boundary), &s.boundary_count, s.found);
+  const uint32_t own = s.list_count, before = WarpSum(lane < team.rank ? its.x : 0u);
+  const uint32_t wins_before = MarkWinners(list, all_keys, before, own, piece.count, winners, bits,
+                                           &s.list_before, &s.list_tied, scratch);
   static_assert(kMostListedCandidates / 128 * sizeof(uint16_t) <= sizeof(s.bins) + sizeof(s.sums));
-  WriteMarked(op, row, list.words, count, bits, plan.candidates,
+  WriteMarked(op, row, list.places, own, bits, piece.first, piece.count, wins_before,
               reinterpret_cast<uint16_t*>(s.bins), s.warp_sums);
+#if STRATA_SM90A
+  ClusterWait();  // the others have this CTA's keys
+#endif
   return Listed::kServed;
 }
 
@@ -462,14 +476,19 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
   const int64_t row = blockIdx.x >> team.bits;
   const RowPlan plan = PlanRow(op, row);
   FinishRow(op, row, plan, team.rank * kTopkThreads + thread, team.size * kTopkThreads);
+  const int share = (plan.candidates + team.size * 4 - 1) >> (team.bits + 2) << 2;
+  Piece piece;
+  piece.first = team.rank * share;
+  piece.count = min(max(plan.candidates - piece.first, 0), share);
   const bool shortlist = kCluster && launch.shortlist && plan.places <= kMostListedPlaces;
-  if (shortlist) {
-    if (thread == 0) s.list_count = s.list_equal = s.list_high = 0;
-    if (team.rank == 0) {
-      uint4* bits = reinterpret_cast<uint4*>(tail + kMostListed * 8);
-      for (int i = thread; i < (plan.candidates + 127) / 128; i += kTopkThreads)
-        bits[i] = make_uint4(0, 0, 0, 0);
+  if (shortlist && !plan.all()) {
+    if (thread == 0) {
+      s.list_count = s.list_equal = s.list_high = 0;
+      s.list_before = s.list_tied = s.boundary_count = 0;
     }
+    uint4* bits = reinterpret_cast<uint4*>(tail + ShortlistBitsAt(team.size == 1));
+    for (int i = thread; i < (piece.count + 127) / 128; i += kTopkThreads)
+      bits[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
   }
 #if STRATA_SM90A
@@ -478,12 +497,8 @@ __global__ void __launch_bounds__(kTopkThreads, 1)
   if (plan.all() || plan.places <= 0) return;  // the whole cluster
 
   team.Begin();
-  Piece piece;
-  const int share = (plan.candidates + team.size * 4 - 1) >> (team.bits + 2) << 2;
-  piece.first = team.rank * share;
   piece.scores = op.scores.row(row) + piece.first;
   piece.keys = reinterpret_cast<uint32_t*>(tail + kListedBytes);
-  piece.count = min(max(plan.candidates - piece.first, 0), share);
   const int part = (piece.count + 128 * kTopkWarps - 1) / (128 * kTopkWarps) * 128;
   piece.aligned = launch.aligned;
   piece.begin = warp * part;
@@ -538,7 +553,8 @@ void RunTopkRows(const TopkSelect& op, const TopkRowsPlan& plan, bool behind,
   const int64_t piece = ((capacity + cluster - 1) / cluster + 4 + kStep - 1) / kStep * kStep;
   const int64_t room = limits.shared_bytes - static_cast<int64_t>(sizeof(Shared)) - 1024;
   const int64_t cached = piece * 4 + kListedBytes <= room ? piece : 0;
-  const int64_t list = shortlist ? ShortlistBytes(capacity) : 0;
+  const int64_t share = (capacity + cluster * 4 - 1) / (cluster * 4) * 4;
+  const int64_t list = shortlist ? ShortlistBytes(share, cluster == 1) : 0;
   Launch launch{.op = op,
                 .cluster_bits = std::countr_zero(static_cast<unsigned>(cluster)),
                 .cached_keys = static_cast<int>(cached),

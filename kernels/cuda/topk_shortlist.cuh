@@ -4,6 +4,10 @@
 // entries as there are places. A wrong cut costs time only. Where one score is so frequent that the
 // cut falls on it, those above it are listed and those at it counted: when they hold the last place
 // between them, that score is the edge.
+//
+// The CTAs of a row list what they find in their pieces, which follow one another. Each then reads
+// the keys of all, so that each knows the last place's key and how many win before its own piece,
+// and writes its own winners: one exchange of counts, and nothing that one CTA does for all.
 #pragma once
 
 #include "kernels/cuda/topk_row.cuh"
@@ -15,9 +19,11 @@ constexpr int64_t kMostListedCandidates = 1048576;  // of a row, so that its bit
 constexpr int kMostListedPlaces = 4096;
 constexpr int kBoundary = 512;  // entries ranked by pairwise comparison
 
-// Shared memory of the list behind what all selections share: its words, and a bit per candidate.
-inline int64_t ShortlistBytes(int64_t capacity) {
-  return kMostListed * 8 + (capacity + 127) / 128 * 16;
+// Shared memory of the list behind what all selections share: a CTA's keys and places, the keys of
+// all CTAs of the row (which are its own when it is `alone`), and a bit per candidate of its piece.
+STRATA_HD constexpr int64_t ShortlistBitsAt(bool alone) { return kMostListed * (alone ? 8 : 12); }
+inline int64_t ShortlistBytes(int64_t piece, bool alone) {
+  return ShortlistBitsAt(alone) + (piece + 127) / 128 * 16;
 }
 
 // Scores at or above `bound` are listed. `tie` is NaN, or a single score that so many of the sample
@@ -59,11 +65,23 @@ __device__ __forceinline__ void ClearBins(uint32_t* bins) {
 // Where the bins, walked from the highest, reach `need`: found = {bin, entries above it, entries in
 // it}. The bins are read behind one barrier and `found` is there behind another.
 __device__ __forceinline__ void FindListBin(const ShortlistScratch& s, uint32_t need) {
-  const int mine = kTopkThreads - 1 - static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread & 31, warp = thread >> 5;
+  const int mine = kTopkThreads - 1 - thread;
   __syncthreads();
   const uint2 two = reinterpret_cast<const uint2*>(s.bins)[mine];
-  const uint32_t counts[2] = {two.y, two.x};
-  FindBin(counts, 2 * mine + 1, need, s.sums, s.found);
+  const uint32_t own = two.x + two.y, of_warp = WarpSum(own);
+  if (lane == 0) s.sums[warp] = of_warp;
+  __syncthreads();
+  uint32_t above = WarpSum(lane < warp ? s.sums[lane] : 0u);
+  if (above < need && above + of_warp >= need) {  // one warp
+    above += WarpScan(own) - own;
+    if (above < need && above + own >= need) {
+      const bool upper = above + two.y >= need;
+      s.found[0] = static_cast<uint32_t>(2 * mine) + (upper ? 1u : 0u);
+      s.found[1] = upper ? above : above + two.y;
+      s.found[2] = upper ? two.y : two.x;
+    }
+  }
   __syncthreads();
 }
 
@@ -127,13 +145,14 @@ __device__ __forceinline__ Cut FindCut(const float* scores, int candidates, int 
   }
 }
 
-// A CTA's part of a list. Words are SelectionKey's.
+// A CTA's part of a list.
 struct Shortlist {
   static constexpr int kGroups = 2, kGroupStep = 4 * kTopkThreads, kStep = kGroups * kGroupStep;
-  uint64_t* words;  // [kMostListed]
-  uint32_t* count;  // entries that there are, also those that found no place
-  uint32_t* equal;  // scores at the cut's tie
-  uint32_t* high;   // the largest listed key
+  uint32_t* keys;    // [kMostListed] order keys
+  uint32_t* places;  // [kMostListed] of theirs in the piece
+  uint32_t* count;   // entries that there are, also those that found no place
+  uint32_t* equal;   // scores at the cut's tie
+  uint32_t* high;    // the largest listed key
 
   __device__ __forceinline__ void Load(const float* piece, int base, int piece_count, bool aligned,
                                        float4 (&scores)[kGroups]) const {
@@ -148,12 +167,10 @@ struct Shortlist {
     for (int u = 0; u < kGroups; ++u)
       scores[u] = LoadScores(piece, at + u * kGroupStep, piece_count, aligned);
   }
-  // Lists what of the `piece_count` scores from `first` of the row on passes; `next` has been
-  // loaded from the first. All threads call; the three sums start at zero and are there
-  // behind a barrier.
-  __device__ __forceinline__ void Fill(const float* piece, int piece_count, int first,
-                                       const Cut& cut, bool aligned,
-                                       float4 (&next)[kGroups]) const {
+  // Lists what of the `piece_count` scores passes; `next` has been loaded from the first. All
+  // threads call; the three sums start at zero and are there behind a barrier.
+  __device__ __forceinline__ void Fill(const float* piece, int piece_count, const Cut& cut,
+                                       bool aligned, float4 (&next)[kGroups]) const {
     const int thread = static_cast<int>(threadIdx.x), lane = thread & 31;
     const bool ties = cut.tie == cut.tie;
     uint32_t equals = 0, largest = 0;
@@ -195,8 +212,7 @@ struct Shortlist {
         const int at = base + (bit >> 2) * kGroupStep + thread * 4 + (bit & 3);
         const uint32_t key = OrderKey(__float_as_uint(score));
         largest = max(largest, key);
-        if (place < kMostListed)
-          words[place] = uint64_t{key} << 32 | (0xffffffffu - static_cast<uint32_t>(first + at));
+        if (place < kMostListed) keys[place] = key, places[place] = static_cast<uint32_t>(at);
         ++place;
       }
     }
@@ -210,66 +226,134 @@ struct Shortlist {
   }
 };
 
-// Sets the bits, zeros before, of the `places` largest of `count` listed words, whose keys lie
-// between `low_key` and `high_key`. All threads call; the bits are there behind a barrier.
-__device__ __forceinline__ void MarkWinners(const uint64_t* words, uint32_t count, uint32_t places,
-                                            uint32_t low_key, uint32_t high_key, uint64_t* boundary,
-                                            uint32_t* boundary_count, uint32_t* bits,
-                                            const ShortlistScratch& s) {
-  const uint32_t thread = threadIdx.x;
-  const auto mark = [&](uint64_t word) {
-    const uint32_t candidate = 0xffffffffu - static_cast<uint32_t>(word);
-    atomicOr(&bits[candidate >> 5], 1u << (candidate & 31));
-  };
-  uint64_t low = uint64_t{low_key} << 32, high = uint64_t{high_key} << 32 | 0xffffffffu;
-  uint32_t need = places, inside = 0;
-  do {
-    const uint64_t width = high - low;
-    const int shift = max(53 - __clzll(static_cast<long long>(width)), 0);
+// Where the search for a last place stands: between `low` and `high`, where `inside` values are, of
+// which the `need` largest win.
+struct Narrowed {
+  uint32_t low, high, need, inside;
+};
+
+// Narrows until all that are left win, at most `enough` are left, or they are equal. `visit(f)`
+// hands all values to f. The bins are zeros. All threads call.
+template <class Visit>
+__device__ __forceinline__ Narrowed Narrow(Narrowed last, uint32_t enough,
+                                           const ShortlistScratch& s, const Visit& visit) {
+#pragma unroll 1
+  while (true) {
+    const uint32_t width = last.high - last.low;
+    const int shift = width >= kTopkBins ? 21 - __clz(width) : 0;
+    visit([&](uint32_t value) {
+      if (value - last.low <= width) atomicAdd(&s.bins[(value - last.low) >> shift], 1u);
+    });
+    FindListBin(s, last.need);
+    last.inside = s.found[2];
+    last.need -= s.found[1];
+    last.low += s.found[0] << shift;
+    last.high = min(last.high, last.low + ((1u << shift) - 1u));
+    if (last.inside == last.need || last.inside <= enough || last.low == last.high) return last;
     ClearBins(s.bins);
-    if (thread == 0) *boundary_count = 0;
     __syncthreads();
-#pragma unroll 1
-    for (uint32_t i = thread; i < count; i += kTopkThreads) {
-      const uint64_t off = words[i] - low;
-      if (off <= width) atomicAdd(&s.bins[static_cast<uint32_t>(off >> shift)], 1u);
-    }
-    FindListBin(s, need);
-    inside = s.found[2];
-    need -= s.found[1];
-    low += uint64_t{s.found[0]} << shift;
-    high = min(high, low + ((uint64_t{1} << shift) - 1));
-  } while (inside != need && inside > kBoundary);
-  // Above the bin all win, and of the bin all or, words being distinct, the `need` largest.
-  const uint64_t sure = inside == need ? low : high + 1;
-#pragma unroll 1
-  for (uint32_t i = thread; i < count; i += kTopkThreads) {
-    const uint64_t word = words[i];
-    if (word >= sure) {
-      mark(word);
-    } else if (word >= low) {
-      boundary[atomicAdd(boundary_count, 1u)] = word;
-    }
-  }
-  if (inside == need) return;
-  __syncthreads();
-  const uint32_t lane = thread & 31;
-#pragma unroll 1
-  for (uint32_t entry = thread >> 5; entry < inside; entry += kTopkWarps) {
-    const uint64_t mine = boundary[entry];
-    uint32_t better = 0;
-#pragma unroll 1
-    for (uint32_t i = lane; i < inside; i += 32) better += boundary[i] > mine;
-    better = WarpSum(better);
-    if (lane == 0 && better < need) mark(mine);
   }
 }
 
-// Writes the candidates of the listed words whose bits are set, ascending. `before` is scratch: a
-// number per 128 candidates. All threads call, behind a barrier.
+// The winners of a row: keys from `sure` on, and the first `ties` of those one below it.
+struct Winners {
+  uint32_t sure, ties;
+};
+
+// The winners by all CTAs' `count` keys and what these have been narrowed to. `boundary` has room
+// for kBoundary, its count is zero; `found` is scratch. All threads call.
+__device__ __forceinline__ Winners FindWinners(const uint32_t* keys, uint32_t count,
+                                               const Narrowed& last, uint32_t* boundary,
+                                               uint32_t* boundary_count, uint32_t* found) {
+  if (last.inside == last.need) return {last.low, 0};
+  if (last.low == last.high) return {last.low + 1, last.need};
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < count; i += kTopkThreads) {
+    const uint32_t key = keys[i];
+    if (key - last.low <= last.high - last.low) boundary[atomicAdd(boundary_count, 1u)] = key;
+  }
+  __syncthreads();
+  // A warp ranks an entry; equal ones find the same.
+  const uint32_t lane = threadIdx.x & 31;
+#pragma unroll 1
+  for (uint32_t entry = threadIdx.x >> 5; entry < last.inside; entry += kTopkWarps) {
+    const uint32_t mine = boundary[entry];
+    uint32_t better = 0;  // from bit 16 on: not worse
+#pragma unroll 1
+    for (uint32_t i = lane; i < last.inside; i += 32) {
+      const uint32_t other = boundary[i];
+      better += other > mine ? 0x10001u : other == mine ? 0x10000u : 0u;
+    }
+    better = WarpSum(better);
+    const uint32_t above = better & 0xffffu;
+    if (lane == 0 && above < last.need && better >> 16 >= last.need) {
+      found[0] = mine + 1;
+      found[1] = last.need - above;
+    }
+  }
+  __syncthreads();
+  return {found[0], found[1]};
+}
+
+// Sets the bits, zeros before, of the winners among the `count` that this CTA lists of its
+// `candidates`, and returns how many win in the pieces before. `keys` are the `before` of those
+// pieces and then its own; the two sums start at zero. All threads call; the bits are there behind.
+__device__ __forceinline__ uint32_t MarkWinners(const Shortlist& list, const uint32_t* keys,
+                                                uint32_t before, uint32_t count, int candidates,
+                                                const Winners& winners, uint32_t* bits,
+                                                uint32_t* wins_before, uint32_t* tied,
+                                                const ShortlistScratch& s) {
+  static_assert(kMostListed < 1 << 16);
+  const uint32_t thread = threadIdx.x, least = winners.sure - (winners.ties != 0 ? 1u : 0u);
+  uint32_t wins = 0;  // ties from bit 16 on
+#pragma unroll 1
+  for (uint32_t i = thread; i < before + count; i += kTopkThreads) {
+    const uint32_t key = keys[i];
+    if (key < least) continue;
+    if (i < before) {
+      wins += key < winners.sure ? 1u << 16 : 1u;
+    } else {
+      const uint32_t place = list.places[i - before];
+      atomicOr(&bits[place >> 5], 1u << (place & 31));
+      if (key < winners.sure) atomicAdd(tied, 1u);
+    }
+  }
+  wins = WarpSum(wins);
+  if ((thread & 31) == 0 && wins != 0) atomicAdd(wins_before, wins);
+  __syncthreads();
+  wins = *wins_before;
+  const uint32_t ties_before = min(wins >> 16, winners.ties), ties = winners.ties - ties_before;
+  if (*tied > ties) {
+    // The last of the tied do not win.
+    const uint32_t end = static_cast<uint32_t>(candidates) - 1;
+    uint32_t first = ~0u;
+    if (ties != 0) {
+      ClearBins(s.bins);
+      __syncthreads();
+      first = Narrow({0, end, ties, 0}, 0, s, [&](const auto& f) {
+#pragma unroll 1
+                for (uint32_t i = thread; i < count; i += kTopkThreads)
+                  if (list.keys[i] == least) f(end - list.places[i]);
+              }).low;
+    }
+#pragma unroll 1
+    for (uint32_t i = thread; i < count; i += kTopkThreads) {
+      const uint32_t place = list.places[i];
+      if (list.keys[i] == least && end - place < first)
+        atomicAnd(&bits[place >> 5], ~(1u << (place & 31)));
+    }
+    __syncthreads();
+  }
+  return (wins & 0xffffu) + ties_before;
+}
+
+// Writes the listed of a piece whose bits are set, ascending from the row's place `begin` on. The
+// piece is `candidates` of the row from `first_candidate` on. `before` is scratch: a number per 128
+// candidates. All threads call.
 __device__ __forceinline__ void WriteMarked(const TopkSelect& op, int64_t row,
-                                            const uint64_t* words, uint32_t count,
-                                            const uint32_t* bits, int candidates, uint16_t* before,
+                                            const uint32_t* places, uint32_t count,
+                                            const uint32_t* bits, int first_candidate,
+                                            int candidates, uint32_t begin, uint16_t* before,
                                             uint32_t* sums) {
   const uint4* pieces = reinterpret_cast<const uint4*>(bits);  // of 128 candidates
   const auto count_bits = [](const uint4& v) {
@@ -281,16 +365,22 @@ __device__ __forceinline__ void WriteMarked(const TopkSelect& op, int64_t row,
   uint32_t mine = 0;
 #pragma unroll 1
   for (int i = first; i < end; ++i) mine += count_bits(pieces[i]);
-  uint32_t place = ExclusiveScan(mine, sums);
+  const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
+  const uint32_t of_warp = WarpSum(mine);
+  if (lane == 0) sums[warp] = of_warp;
+  __syncthreads();
+  if (of_warp != 0) {
+    uint32_t place = begin + WarpSum(lane < warp ? sums[lane] : 0u) + WarpScan(mine) - mine;
 #pragma unroll 1
-  for (int i = first; i < end; ++i) {
-    before[i] = static_cast<uint16_t>(place);
-    if (each > 1) place += count_bits(pieces[i]);
+    for (int i = first; i < end; ++i) {
+      before[i] = static_cast<uint16_t>(place);
+      if (each > 1) place += count_bits(pieces[i]);
+    }
   }
   __syncthreads();
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < count; i += kTopkThreads) {
-    const uint32_t candidate = 0xffffffffu - static_cast<uint32_t>(words[i]);
+    const uint32_t candidate = places[i];
     const uint4 v = pieces[candidate >> 7];
     const uint32_t part = candidate >> 5 & 3u, bit = 1u << (candidate & 31u);
     const uint32_t its = part < 2 ? (part == 0 ? v.x : v.y) : (part == 2 ? v.z : v.w);
@@ -299,7 +389,8 @@ __device__ __forceinline__ void WriteMarked(const TopkSelect& op, int64_t row,
     if (part > 0) place_here += static_cast<uint32_t>(__popc(v.x));
     if (part > 1) place_here += static_cast<uint32_t>(__popc(v.y));
     if (part > 2) place_here += static_cast<uint32_t>(__popc(v.z));
-    WriteWinner(op, row, static_cast<int>(place_here), static_cast<int>(candidate));
+    WriteWinner(op, row, static_cast<int>(place_here),
+                first_candidate + static_cast<int>(candidate));
   }
 }
 
