@@ -27,6 +27,7 @@ int Usage() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line as soon as it is known, to a file too
   bool selftest = false, small = false;
   const char* only = nullptr;
   for (int i = 1; i < argc; ++i) {
