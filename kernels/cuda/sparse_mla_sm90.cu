@@ -16,6 +16,11 @@ using sm90::Format;
 using sm90::Spread;
 using Kernel = void (*)(Arguments);
 
+Spread SpreadOf(const SparseMlaPlan& plan, int64_t chunks) {
+  if (plan.splits <= 2) return plan.splits == 1 ? Spread::kWalk : Spread::kHalves;
+  return plan.splits == chunks ? Spread::kChunks : Spread::kPairs;
+}
+
 template <Format kFormat, Spread kSpread>
 Kernel KernelOfParts(int parts) {
   switch (parts) {
@@ -30,27 +35,43 @@ Kernel KernelOfParts(int parts) {
   }
 }
 template <Format kFormat>
-Kernel KernelOf(const SparseMlaPlan& plan) {
-  return plan.splits > 2    ? KernelOfParts<kFormat, Spread::kChunks>(plan.parts)
-         : plan.splits == 2 ? KernelOfParts<kFormat, Spread::kPair>(plan.parts)
-                            : KernelOfParts<kFormat, Spread::kWalk>(plan.parts);
+Kernel KernelOf(Spread spread, int parts) {
+  switch (spread) {
+    case Spread::kWalk:
+      return KernelOfParts<kFormat, Spread::kWalk>(parts);
+    case Spread::kHalves:
+      return KernelOfParts<kFormat, Spread::kHalves>(parts);
+    case Spread::kChunks:
+      return KernelOfParts<kFormat, Spread::kChunks>(parts);
+    default:
+      return sm90::SparseMlaKernel<kFormat, 1, Spread::kPairs>;
+  }
+}
+Kernel MergeOf(bool bf16, Spread spread) {
+  if (spread == Spread::kPairs) {
+    return bf16 ? sm90::MergeKernel<true, true> : sm90::MergeKernel<false, true>;
+  }
+  return bf16 ? sm90::MergeKernel<true, false> : sm90::MergeKernel<false, false>;
 }
 
 int64_t Groups(int64_t heads) { return (heads + sm90::kUnitHeads - 1) / sm90::kUnitHeads; }
 int64_t Chunks(int64_t columns) { return (columns + sm90::kChunk - 1) / sm90::kChunk; }
 
-// The most units whose chunks are dealt out: from here on, what a merge would move costs more than
-// pairs of CTAs on part of the device.
+// The most units whose chunks are dealt out, one by one or in pairs: from here on, what a merge
+// would move costs more than halves on part of the device.
 constexpr int64_t kMostDealtUnits = 24;
-int64_t DealtUnits(DType dtype) { return dtype == DType::kBf16 ? 8 : kMostDealtUnits; }
+int64_t DealtUnits(DType dtype) { return dtype == DType::kBf16 ? 16 : kMostDealtUnits; }
 constexpr int64_t kMultiprocessors = 132;
 
-size_t FactsBytes(int64_t units, int64_t columns) {
-  return static_cast<size_t>(units * Chunks(columns)) * sm90::kUnitHeads * sizeof(float2);
+// Partial results of a unit.
+int64_t Partials(const SparseMlaPlan& plan, int64_t chunks) {
+  return plan.splits == chunks ? chunks : (chunks + 1) / 2;
 }
-size_t PartialBytes(int64_t units, int64_t columns, bool bf16) {
-  return static_cast<size_t>(units * Chunks(columns)) * sm90::kUnitHeads * sm90::kLatent *
-         (bf16 ? 4 : 2);
+size_t FactsBytes(int64_t partials) {
+  return static_cast<size_t>(partials) * sm90::kUnitHeads * sizeof(float2);
+}
+size_t ValuesBytes(int64_t partials, bool bf16) {
+  return static_cast<size_t>(partials) * sm90::kUnitHeads * sm90::kLatent * (bf16 ? 4 : 2);
 }
 
 // `overlaps`: with the kernel before; `cluster`: CTAs of one.
@@ -85,15 +106,17 @@ std::span<const SparseMlaPlan> SparseMlaPlans() {
 }
 
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns) {
-  return plan.splits <= 2 ||
-         (plan.splits <= Chunks(columns) && Chunks(columns) <= sm90::kMaxSplitChunks);
+  const int64_t chunks = Chunks(columns);
+  if (plan.splits <= 2) return true;
+  return plan.splits <= chunks && chunks <= sm90::kMaxSplitChunks &&
+         (plan.splits == chunks || plan.parts == 1);
 }
 
 size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads, int64_t columns,
                           DType dtype) {
   if (plan.splits <= 2) return 0;
-  const int64_t units = rows * Groups(heads);
-  return FactsBytes(units, columns) + PartialBytes(units, columns, dtype == DType::kBf16);
+  const int64_t partials = rows * Groups(heads) * Partials(plan, Chunks(columns));
+  return FactsBytes(partials) + ValuesBytes(partials, dtype == DType::kBf16);
 }
 
 SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype) {
@@ -102,9 +125,10 @@ SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, 
     // A single unit's latents go to two CTAs. More would leave no multiprocessor on which the merge
     // can wait.
     const int parts = units == 1 ? 2 : 1;
-    const int64_t splits = std::min(chunks, kMultiprocessors / (units * parts));
-    const int64_t each = (chunks + splits - 1) / splits;
-    return {static_cast<int>((chunks + each - 1) / each), parts};
+    const int64_t room = kMultiprocessors / (units * parts);
+    if (chunks <= room) return {static_cast<int>(chunks), parts};
+    const int64_t pairs = (chunks + 1) / 2, each = (pairs + room - 1) / room;
+    return {static_cast<int>((pairs + each - 1) / each), 1};
   }
   const int splits = units <= kMultiprocessors / 2 && chunks > 1 ? 2 : 1;
   for (int parts : {4, 2}) {
@@ -116,7 +140,8 @@ SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, 
 void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream_t stream) {
   const int64_t rows = op.query.dim(0), heads = op.query.dim(1), columns = op.ids.dim(1);
   const int64_t units = rows * Groups(heads);
-  const bool bf16 = op.pages.layout.dtype == DType::kBf16, dealt = plan.splits > 2;
+  const bool bf16 = op.pages.layout.dtype == DType::kBf16;
+  const Spread spread = SpreadOf(plan, Chunks(columns));
   Arguments args{};
   args.query = op.query.data;
   args.query_row = op.query.stride[0], args.query_head = op.query.stride[1];
@@ -136,22 +161,25 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
   args.has_rope = op.pages.layout.rope > 0;
   args.scale_log2 = op.scale * 1.4426950408889634f;
   args.splits = plan.splits;
-  if (dealt) {
+  const bool leaves = plan.splits > 2;
+  if (leaves) {
+    args.partials = static_cast<int>(Partials(plan, args.chunks));
     args.facts = reinterpret_cast<float2*>(op.workspace.data);
-    args.partials = reinterpret_cast<uint4*>(op.workspace.data + FactsBytes(units, columns));
+    args.values = reinterpret_cast<uint4*>(op.workspace.data + FactsBytes(units * args.partials));
   }
 
-  const Kernel kernel = op.pages.layout.dtype == DType::kFp8E4M3 ? KernelOf<Format::kFp8>(plan)
-                        : op.pages.layout.dtype == DType::kInt8  ? KernelOf<Format::kInt8>(plan)
-                                                                 : KernelOf<Format::kBf16>(plan);
+  const Kernel kernel =
+      op.pages.layout.dtype == DType::kFp8E4M3 ? KernelOf<Format::kFp8>(spread, plan.parts)
+      : op.pages.layout.dtype == DType::kInt8  ? KernelOf<Format::kInt8>(spread, plan.parts)
+                                               : KernelOf<Format::kBf16>(spread, plan.parts);
   const int shared = bf16 ? sm90::kSharedBytes<true> : sm90::kSharedBytes<false>;
   CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
             "SparseMla: shared memory size");
   Launch(kernel, dim3(static_cast<unsigned>(units * plan.parts * plan.splits)), sm90::kThreads,
          shared, false, plan.splits == 2 ? 2 : 1, args, stream);
-  if (!dealt) return;
-  const Kernel merge = bf16 ? sm90::MergeChunksKernel<true> : sm90::MergeChunksKernel<false>;
-  const int merge_shared = sm90::MergeSharedBytes(args.chunks);
+  if (!leaves) return;
+  const Kernel merge = MergeOf(bf16, spread);
+  const int merge_shared = sm90::MergeSharedBytes(args.partials);
   CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributeMaxDynamicSharedMemorySize, merge_shared),
             "SparseMla: shared memory size");
   // The division of the multiprocessors' memory stays as it is.

@@ -4,11 +4,12 @@
 // from zero accumulators against its own reference, and the chunks' partial results are folded left
 // to right by two rounded operations. How many CTAs a unit gets follows the size of the batch:
 // - many units: one CTA walks all chunks of each (Spread::kWalk);
-// - fewer: a cluster of two CTAs, each walks half of the chunks, then they join (kPair);
-// - few: chunks are dealt out to more CTAs, and a second kernel folds what they left in the
-//   workspace (kChunks), each half first and then the two.
-// So the last two give the same bits, whatever the size of the batch. kParts CTAs cut the 512
-// output latents: each repeats the scores and multiplies its own part, which changes neither an
+// - fewer: a cluster of two CTAs, each walks half of the chunks, then they join (kHalves);
+// - few: pairs of chunks are dealt out to more CTAs, which leave a partial result of each in the
+//   workspace for a second kernel to fold (kPairs);
+// - very few: each chunk has its CTA (kChunks), the second kernel folds pairs first.
+// The last two give the same bits; each of the others has an order of its own. kParts CTAs cut the
+// 512 output latents: each repeats the scores and multiplies its own part, which changes neither an
 // operand nor an order.
 //
 // A CTA is 2 warpgroups that multiply and 2 that bring rows (sparse_mla_sm90_rows.cuh). A chunk has
@@ -268,13 +269,14 @@ struct Result {
   float o[kValues];
   State state0, state1;  // of heads head0 and head0 + 8; sums in the scoring warpgroup alone
 
-  // The first `chunks` of those that the CTA brings.
-  __device__ __forceinline__ void Walk(int chunks) {
+  // Chunks begin to end of those that the CTA brings.
+  __device__ __forceinline__ void Walk(int begin, int end) {
 #pragma unroll
     for (int i = 0; i < kValues; ++i) o[i] = 0.0f;
+    state0 = state1 = State();
     float beta0 = 0.0f, beta1 = 0.0f;
 #pragma unroll 1
-    for (int k = 0; k < chunks; ++k) {
+    for (int k = begin; k < end; ++k) {
       multiplier.Chunk(
           k,
           [&](float next0, float sum0, float next1, float sum1) {
@@ -346,7 +348,7 @@ __device__ __forceinline__ void WalkUnit(const Arguments& args,
                                          int64_t row, int group, int chunks) {
   const MathThread& me = multiplier.me;
   Result<kFormat, kParts, kScores> result{multiplier};
-  result.Walk(chunks);
+  result.Walk(0, chunks);
   State whole0 = result.state0, whole1 = result.state1;
   float(&sum)[64] = multiplier.small->sum;
   __syncwarp();  // a row without ids: the query's units have only just been read from there
@@ -366,7 +368,7 @@ __device__ __forceinline__ void WalkHalf(const Arguments& args,
   using R = Result<kFormat, kParts, kScores>;
   const MathThread& me = multiplier.me;
   R result{multiplier};
-  result.Walk(chunks);
+  result.Walk(0, chunks);
   const uint32_t values = SharedAddress(shared + kOffsetRows) + (threadIdx.x & 127) * 16;
   State* states = reinterpret_cast<State*>(shared + kOffsetRows + R::kValues * 512);  // [2][64]
   ClusterSync();  // nobody reads tiles any more
@@ -405,36 +407,73 @@ __device__ __forceinline__ void WalkHalf(const Arguments& args,
   Finish(args, result, whole0, whole1, row, group);
 }
 
-// Chunks range.first, ... of the unit go to the workspace, each with its facts.
+// States what a partial result was computed against, and its sums.
 template <Format kFormat, int kParts, bool kScores>
-__device__ __forceinline__ void LeavePartials(
-    const Arguments& args, const Multiplier<kFormat, kParts, kScores>& multiplier, int unit,
-    ChunkRange range) {
+__device__ __forceinline__ void LeaveFacts(const Arguments& args,
+                                           const Multiplier<kFormat, kParts, kScores>& multiplier,
+                                           int64_t partial, const State& state0,
+                                           const State& state1) {
+  if (!kScores || multiplier.part != 0 || multiplier.me.quad != 0) return;
+  float2* facts = args.facts + partial * kUnitHeads + multiplier.me.head0;
+  facts[0] = make_float2(state0.m, state0.l), facts[8] = make_float2(state1.m, state1.l);
+}
+
+// The CTA's chunk goes to the workspace.
+template <Format kFormat, int kParts, bool kScores>
+__device__ __forceinline__ void LeaveChunk(const Arguments& args,
+                                           const Multiplier<kFormat, kParts, kScores>& multiplier,
+                                           int unit, int rank, bool computed) {
   using M = Multiplier<kFormat, kParts, kScores>;
-  const MathThread& me = multiplier.me;
-  for (int k = 0; range.first + k * range.stride < args.chunks; ++k) {
-    const int64_t chunk = int64_t{unit} * args.chunks + range.first + k * range.stride;
-    float2* facts = args.facts + chunk * kUnitHeads + me.head0;
-    const auto state = [&](float m0, float sum0, float m1, float sum1) {
-      if (kScores && multiplier.part == 0 && me.quad == 0) {
-        facts[0] = make_float2(m0, sum0), facts[8] = make_float2(m1, sum1);
-      }
-    };
-    if (k >= range.count) {
-      state(-INFINITY, 0.0f, -INFINITY, 0.0f);
-      continue;
-    }
-    uint4* partial = args.partials + chunk * Partial<M::kBf16>::kPieces * 128 + (threadIdx.x & 127);
-    multiplier.Chunk(k, state, [&](int slice, typename M::Slice(&y)[16]) {
+  const int64_t partial = int64_t{unit} * args.partials + rank;
+  if (!computed) return LeaveFacts(args, multiplier, partial, State(), State());
+  uint4* values = args.values + partial * Partial<M::kBf16>::kPieces * 128 + (threadIdx.x & 127);
+  multiplier.Chunk(
+      0,
+      [&](float m0, float sum0, float m1, float sum1) {
+        LeaveFacts(args, multiplier, partial, State{m0, sum0}, State{m1, sum1});
+      },
+      [&](int slice, typename M::Slice(&y)[16]) {
+        const int first =
+            M::kBf16 ? multiplier.SliceTile(slice) * 2 + (slice & 1) : multiplier.SliceTile(slice);
+        const uint32_t(&bits)[16] = reinterpret_cast<const uint32_t(&)[16]>(y);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          values[(first * 4 + i) * 128] =
+              make_uint4(bits[4 * i], bits[4 * i + 1], bits[4 * i + 2], bits[4 * i + 3]);
+        }
+      });
+}
+
+// The CTA's pairs of chunks go to the workspace, each folded and, where chunks are f16, rounded to
+// f16.
+template <Format kFormat, int kParts, bool kScores>
+__device__ __forceinline__ void LeavePairs(const Arguments& args,
+                                           const Multiplier<kFormat, kParts, kScores>& multiplier,
+                                           int unit, int rank, int chunks) {
+  using R = Result<kFormat, kParts, kScores>;
+  using M = typename R::M;
+  R result{multiplier};
+#pragma unroll 1
+  for (int begin = 0; rank + begin / 2 * args.splits < args.partials; begin += 2) {
+    const int64_t partial = int64_t{unit} * args.partials + rank + begin / 2 * args.splits;
+    result.Walk(begin, min(begin + 2, chunks));
+    LeaveFacts(args, multiplier, partial, result.state0, result.state1);
+    if (begin >= chunks) continue;
+    uint4* values = args.values + partial * Partial<M::kBf16>::kPieces * 128 + (threadIdx.x & 127);
+#pragma unroll
+    for (int slice = 0; slice < M::kSlices; ++slice) {
       const int first =
           M::kBf16 ? multiplier.SliceTile(slice) * 2 + (slice & 1) : multiplier.SliceTile(slice);
-      const uint32_t(&bits)[16] = reinterpret_cast<const uint32_t(&)[16]>(y);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        partial[(first * 4 + i) * 128] =
-            make_uint4(bits[4 * i], bits[4 * i + 1], bits[4 * i + 2], bits[4 * i + 3]);
+        const float* o = result.o + slice * R::kPerSlice + i * (R::kPerSlice / 4);
+        values[(first * 4 + i) * 128] =
+            M::kBf16 ? make_uint4(__float_as_uint(o[0]), __float_as_uint(o[1]),
+                                  __float_as_uint(o[2]), __float_as_uint(o[3]))
+                     : make_uint4(PackF16(o[0], o[1]), PackF16(o[2], o[3]), PackF16(o[4], o[5]),
+                                  PackF16(o[6], o[7]));
       }
-    });
+    }
   }
 }
 
@@ -460,8 +499,10 @@ __device__ __forceinline__ void Multiply(const Arguments& args, char* shared, in
                                                         small->sum[me.head0] * args.scale_log2,
                                                         small->sum[me.head0 + 8] * args.scale_log2};
   if constexpr (kSpread == Spread::kChunks) {
-    LeavePartials(args, multiplier, unit, range);
-  } else if constexpr (kSpread == Spread::kPair) {
+    LeaveChunk(args, multiplier, unit, rank, range.count > 0);
+  } else if constexpr (kSpread == Spread::kPairs) {
+    LeavePairs(args, multiplier, unit, rank, range.count);
+  } else if constexpr (kSpread == Spread::kHalves) {
     WalkHalf(args, multiplier, shared, rank, row, group, range.count);
   } else {
     WalkUnit(args, multiplier, row, group, range.count);
@@ -475,11 +516,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr bool kBf16 = kFormat == Format::kBf16;
   extern __shared__ __align__(1024) char shared[];
   Small<kBf16>* small = reinterpret_cast<Small<kBf16>*>(shared + kOffsetSmall<kBf16>);
-  constexpr bool kDealt = kSpread == Spread::kChunks;
-  if constexpr (kDealt) AllowDependents();
-  const int splits = kDealt ? args.splits : kSpread == Spread::kPair ? 2 : 1;
+  // Whether a second kernel folds what this one leaves; and whether the registers hold a result.
+  constexpr bool kLeaves = kSpread == Spread::kChunks || kSpread == Spread::kPairs;
+  constexpr bool kHolds = kSpread != Spread::kChunks;
+  if constexpr (kLeaves) AllowDependents();
+  const int splits = kSpread == Spread::kWalk ? 1 : args.splits;
   const int rank = static_cast<int>(blockIdx.x) % splits;
-  const int first_chunk = kSpread == Spread::kPair ? rank * args.half : rank;
+  const int first_chunk = rank * (kSpread == Spread::kHalves  ? args.half
+                                  : kSpread == Spread::kPairs ? 2
+                                                              : 1);
   const int part = static_cast<int>(blockIdx.x) / splits % kParts;
   const int unit = static_cast<int>(blockIdx.x) / splits / kParts;
   const int64_t row = unit / args.groups;
@@ -522,15 +567,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     chunks = small->last_column / kChunk + (small->last_column >= 0 ? 1 : 0);
   }
-  const ChunkRange range =
-      kDealt ? ChunkRange{rank, splits, max(0, (chunks - rank + splits - 1) / splits)}
-             : ChunkRange{first_chunk, 1,
-                          min(max(0, chunks - first_chunk),
-                              kSpread == Spread::kPair ? args.half : chunks)};
+  ChunkRange range{first_chunk, 1, max(0, chunks - first_chunk), false};
+  if constexpr (kSpread == Spread::kHalves) range.count = min(range.count, args.half);
+  if constexpr (kSpread == Spread::kChunks) range.count = min(range.count, 1);
+  if constexpr (kSpread == Spread::kPairs) {
+    const int pairs = (chunks + 1) / 2, mine = max(0, (pairs - rank + splits - 1) / splits);
+    const bool odd = mine > 0 && chunks % 2 != 0 && (pairs - 1) % splits == rank;
+    range = {first_chunk, 2 * splits, 2 * mine - (odd ? 1 : 0), true};
+  }
 
-  // Registers, of 512 for a thread of each warpgroup: a walk keeps its result there.
+  // Registers, of 512 for a thread of each warpgroup.
   if (threadIdx.x >= kMathThreads) {
-    if constexpr (kDealt) {
+    if constexpr (!kHolds) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
     } else {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
@@ -550,18 +598,18 @@ __global__ void __launch_bounds__(kThreads, 1)
       const uint32_t codes =
           SharedAddress(shared + kOffsetCodes) + warp * 2 * kWarpRows * kMaxCodeRow;
       // The steps that this CTA does not multiply become free first.
-      CodeLoader<kFormat, kDealt>{places, small, tiles, codes, (part + 1) * (4 / kParts)}.Run(
+      CodeLoader<kFormat, kLeaves>{places, small, tiles, codes, (part + 1) * (4 / kParts)}.Run(
           first_id);
     }
   } else if (threadIdx.x < kMathThreads / 2) {
-    if constexpr (kDealt) {
+    if constexpr (!kHolds) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
     }
     Multiply<kFormat, kParts, kSpread, true>(args, shared, unit, part, rank, range);
   } else {
-    if constexpr (kDealt) {
+    if constexpr (!kHolds) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 192;");

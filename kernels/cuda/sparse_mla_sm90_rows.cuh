@@ -6,9 +6,14 @@
 
 namespace strata::cuda::sm90 {
 
-// The chunks of a CTA: first, first + stride, ..., `count` of them.
+// The chunks of a CTA, `count` of them: first, first + stride, ..., each with the chunk behind it
+// when they come in pairs.
 struct ChunkRange {
   int first, stride, count;
+  bool pairs;
+  __device__ __forceinline__ int Chunk(int k) const {
+    return pairs ? first + (k >> 1) * stride + (k & 1) : first + k * stride;
+  }
 };
 
 // Where rows lie. Lane l of a warp knows the place of its row l % 8.
@@ -22,7 +27,7 @@ struct RowPlaces {
 
   // The id of the lane's row in the CTA's chunk k; -1 behind the last.
   __device__ __forceinline__ int Id(int k) const {
-    const int column = (range.first + k * range.stride) * kChunk + warp * kWarpRows + (lane & 7);
+    const int column = range.Chunk(k) * kChunk + warp * kWarpRows + (lane & 7);
     int id = -1;
     if (k < range.count && column < args.columns) {
       asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(id) : "l"(ids + column));

@@ -18,10 +18,11 @@ constexpr int kThreads = 512;
 constexpr int kMathThreads = 256;
 constexpr int kWarps = 8;            // that multiply; that bring rows
 constexpr int kWarpRows = 8;         // of a chunk, brought by one warp
-constexpr int kMaxSplitChunks = 64;  // of a row whose chunks are dealt out
+constexpr int kMaxSplitChunks = 64;  // of a row whose partial results are folded by a second kernel
 
-// How the CTAs of a unit divide its chunks: see SparseMlaPlan.
-enum class Spread { kWalk, kPair, kChunks };
+// How the CTAs of a unit divide its chunks: one takes all, two take half each, each takes one, or
+// pairs of neighbours are dealt out.
+enum class Spread { kWalk, kHalves, kChunks, kPairs };
 
 struct Arguments {
   const void* query;
@@ -46,13 +47,15 @@ struct Arguments {
   bool has_rope;
   float scale_log2;  // softmax scale * log2(e)
   int splits;
-  // Where chunks are dealt out:
-  float2* facts;    // [units][chunks][64 heads]: reference, sum
-  uint4* partials;  // [units][chunks][Partial::kPieces][128 threads]
+  // What is left for a second kernel: a partial result of each chunk, or of each pair of chunks.
+  int partials;
+  float2* facts;  // [units][partials][64 heads]: reference, sum
+  uint4* values;  // [units][partials][Partial::kPieces][128 threads]
 };
 
-// A chunk's values as one thread of wgmma's layout holds them, in pieces of 16 bytes: heads head0
-// and head0 + 8, columns 2 quad and 2 quad + 1 of 8, of one (fp32) or two (f16) runs of 8 latents.
+// A partial result's values as one thread of wgmma's layout holds them, in pieces of 16 bytes:
+// heads head0 and head0 + 8, columns 2 quad and 2 quad + 1 of 8, of one (fp32) or two (f16) runs of
+// 8 latents.
 template <bool kBf16>
 struct Partial {
   static constexpr int kRuns = kBf16 ? 1 : 2;

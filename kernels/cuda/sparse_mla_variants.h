@@ -36,13 +36,13 @@ const SparseMlaVariant& ChooseSparseMla(const SparseMla& op, int ordinal);
 // Whether the sm_90a kernel knows such rows (fp32 stands for any storage type) and heads.
 bool SparseMlaSm90Serves(const LatentLayout& layout, int64_t heads);
 
-// How the sm_90a kernel spreads a unit (one row, 64 heads) over the device. Plans of two and more
-// splits give the same bits, and so do those of one split.
+// How the sm_90a kernel spreads a unit (one row, 64 heads) over the device. Chunks are of 64 ids.
+// Plans of more than two splits give the same bits, whatever their number.
 struct SparseMlaPlan {
-  // CTAs of a unit. 1: it walks all chunks; 2: each walks one half, and they join their results;
-  // more: chunks are dealt out, and a second kernel folds what they leave in the workspace.
+  // CTAs of a unit. 1: it walks all chunks; 2: each walks one half, and they join their results; as
+  // many as chunks: each takes one; a number between: pairs of chunks are dealt out.
   int splits;
-  int parts;  // the output latents are cut into: 1, 2 or 4
+  int parts;  // the output latents are cut into: 1, 2 or 4; 1 where pairs are dealt out
 };
 std::span<const SparseMlaPlan> SparseMlaPlans();  // what parity and bench try beside the chosen one
 SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype);

@@ -107,7 +107,7 @@ TEST_F(SparseMlaGpuTest, ServesTheSmallWidthsAndFp32RowsOfTestModels) {
 TEST_F(SparseMlaGpuTest, RowAloneHasTheBitsItHasInABatch) {
   for (DType dtype : {DType::kFp8E4M3, DType::kBf16}) {
     const SparseMlaCase c = MakeSparseMlaCase(
-        {.dtype = dtype, .rows = 34, .heads = 64, .columns = 2048, .bf16_query = false}, 9,
+        {.dtype = dtype, .rows = 16, .heads = 64, .columns = 2048, .bf16_query = false}, 9,
         cpu_->DefaultStream());
     DeviceCase device(c, gpu_->DefaultStream());
     strata::Run(device.op, gpu_->DefaultStream());
