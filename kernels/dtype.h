@@ -1,9 +1,11 @@
-// Storage types and their exact conversions. fp8 is e4m3fn: no infinities, NaN is 0x7f / 0xff, largest value 448.
+// Storage types and their exact conversions. fp8 is e4m3fn: no infinities, NaN is 0x7f / 0xff,
+// largest value 448.
 #pragma once
 
 #include <cstdint>
 
-// Host and device. On the host always inlined: files compiled for several vector widths must not share a symbol.
+// Host and device. On the host always inlined: files compiled for several vector widths must not
+// share a symbol.
 #if defined(__CUDACC__)
 #define STRATA_HD __host__ __device__
 #else
@@ -16,11 +18,16 @@ enum class DType : uint8_t { kF32, kBf16, kFp8E4M3, kInt8, kI32 };
 
 STRATA_HD constexpr int64_t DTypeBytes(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return 4;
-    case DType::kBf16: return 2;
-    case DType::kFp8E4M3: return 1;
-    case DType::kInt8: return 1;
-    case DType::kI32: return 4;
+    case DType::kF32:
+      return 4;
+    case DType::kBf16:
+      return 2;
+    case DType::kFp8E4M3:
+      return 1;
+    case DType::kInt8:
+      return 1;
+    case DType::kI32:
+      return 4;
   }
   return 0;
 }

@@ -1,6 +1,7 @@
-// Sixteen float lanes with one fixed order of additions: the same bits from SSE2, AVX2 and AVX-512, gcc and clang, any
-// optimisation level (the build passes -ffp-contract=off). Included only by files in kernels/cpu/isa/, inside the
-// namespace of their level; everything is forced inline, so no symbol of a wide level can leak into a narrow one.
+// Sixteen float lanes with one fixed order of additions: the same bits from SSE2, AVX2 and AVX-512,
+// gcc and clang, any optimisation level (the build passes -ffp-contract=off). Included only by
+// files in kernels/cpu/isa/, inside the namespace of their level; everything is forced inline, so
+// no symbol of a wide level can leak into a narrow one.
 #pragma once
 
 #if defined(__AVX512F__)
@@ -34,9 +35,11 @@ STRATA_LANES_INLINE F32x16 InRegister(F32x16 v) {
 #endif
   return v;
 }
-STRATA_LANES_INLINE F32x16 Splat(float x) { return F32x16{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-// Sixteen narrow integers as 32-bit lanes. The AVX-512 forms are one instruction, which not every compiler makes of the
-// generic conversion (and the forms without a mask warn in some).
+STRATA_LANES_INLINE F32x16 Splat(float x) {
+  return F32x16{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+}
+// Sixteen narrow integers as 32-bit lanes. The AVX-512 forms are one instruction, which not every
+// compiler makes of the generic conversion (and the forms without a mask warn in some).
 STRATA_LANES_INLINE U32x16 Widen(U16x16 v) {
 #if defined(__AVX512F__)
   return (U32x16)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);
@@ -61,8 +64,9 @@ STRATA_LANES_INLINE F32x16 LoadInt8(const int8_t* p) {
   std::memcpy(&v, p, sizeof(v));
   return __builtin_convertvector(Widen(v), F32x16);
 }
-// e4m3 codes without NaN codes: exponent and mantissa move into fp32 fields, then one exact multiplication by 2^120
-// puts the bias right, subnormals included. The sign comes along by sign extension.
+// e4m3 codes without NaN codes: exponent and mantissa move into fp32 fields, then one exact
+// multiplication by 2^120 puts the bias right, subnormals included. The sign comes along by sign
+// extension.
 STRATA_LANES_INLINE F32x16 LoadFp8(const uint8_t* p) {
   I8x16 v;
   std::memcpy(&v, p, sizeof(v));
@@ -85,35 +89,40 @@ STRATA_LANES_INLINE float ReduceLanes(F32x16 v) {
   return lanes[0];
 }
 
-// Result lane i is ReduceLanes(v[i]), bit for bit, at about three operations a value: at each of the four steps two
-// vectors are folded into one that holds the next partial sums of both. v is destroyed.
+// Result lane i is ReduceLanes(v[i]), bit for bit, at about three operations a value: at each of
+// the four steps two vectors are folded into one that holds the next partial sums of both. v is
+// destroyed.
 STRATA_LANES_INLINE F32x16 ReduceLanes16(F32x16 (&v)[kLanes]) {
   // Step 1 (l + 8): vectors i and i + 8 share one register, i in the low half of the lanes.
   for (int i = 0; i < 8; ++i) {
-    const F32x16 low = __builtin_shufflevector(v[i], v[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    const F32x16 high =
-        __builtin_shufflevector(v[i], v[i + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    const F32x16 low = __builtin_shufflevector(v[i], v[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18,
+                                               19, 20, 21, 22, 23);
+    const F32x16 high = __builtin_shufflevector(v[i], v[i + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24,
+                                                25, 26, 27, 28, 29, 30, 31);
     v[i] = low + high;
   }
   // Step 2 (l + 4): registers i and i + 4; groups of four lanes hold i, i + 4, i + 8, i + 12.
   for (int i = 0; i < 4; ++i) {
-    const F32x16 low = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
-    const F32x16 high =
-        __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    const F32x16 low = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10,
+                                               11, 24, 25, 26, 27);
+    const F32x16 high = __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13,
+                                                14, 15, 28, 29, 30, 31);
     v[i] = low + high;
   }
   // Step 3 (l + 2).
   for (int i = 0; i < 2; ++i) {
-    const F32x16 low =
-        __builtin_shufflevector(v[i], v[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-    const F32x16 high =
-        __builtin_shufflevector(v[i], v[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    const F32x16 low = __builtin_shufflevector(v[i], v[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24,
+                                               25, 12, 13, 28, 29);
+    const F32x16 high = __builtin_shufflevector(v[i], v[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11,
+                                                26, 27, 14, 15, 30, 31);
     v[i] = low + high;
   }
-  // Step 4 (l + 1). Lane order is now: per group of four lanes g (i offset 0, 4, 8, 12 -> groups 0, 1, 2, 3 hold
-  // offsets 0, 4, 8, 12), pair p holds offset 2, and the two registers offset 1.
-  const F32x16 low = __builtin_shufflevector(v[0], v[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-  const F32x16 high = __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+  // Step 4 (l + 1). Lane order is now: per group of four lanes g (i offset 0, 4, 8, 12 -> groups 0,
+  // 1, 2, 3 hold offsets 0, 4, 8, 12), pair p holds offset 2, and the two registers offset 1.
+  const F32x16 low = __builtin_shufflevector(v[0], v[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26,
+                                             12, 28, 14, 30);
+  const F32x16 high = __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27,
+                                              13, 29, 15, 31);
   return low + high;
 }
 

@@ -93,9 +93,8 @@ const SparseMlaVariant& ChooseSparseMla(const SparseMla& op, int ordinal) {
 
 void Run(const SparseMla& op, Stream stream) {
   const SparseMlaVariant& variant = ChooseSparseMla(op, stream.device.ordinal);
-  const size_t bytes =
-      variant.WorkspaceBytes(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
-                             op.pages.layout.dtype, op.pages.layout.latent);
+  const size_t bytes = variant.WorkspaceBytes(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
+                                              op.pages.layout.dtype, op.pages.layout.latent);
   if (static_cast<size_t>(op.workspace.dim(0)) < bytes) {
     Fail(ErrorCode::kShape, std::string("SparseMla: the ") + variant.name + " variant needs " +
                                 std::to_string(bytes) + " bytes of workspace, not " +

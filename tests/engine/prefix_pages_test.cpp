@@ -65,7 +65,7 @@ TEST_F(PrefixPagesOfPools, EveryByteOfAPageCounts) {
   const std::vector<std::byte> pages = SavedPages(*first);
   const size_t page = pages.size() / 3, latents = first->runner().kv().Page(0, 0).size();
   // Latent rows of the first page, then its pooled keys: either one lost changes the answer.
-  for (const auto &[begin, end] : {std::pair(size_t{0}, latents), std::pair(latents, page)}) {
+  for (const auto& [begin, end] : {std::pair(size_t{0}, latents), std::pair(latents, page)}) {
     std::vector<std::byte> broken = pages;
     std::fill(broken.begin() + static_cast<int64_t>(begin),
               broken.begin() + static_cast<int64_t>(end), std::byte{0});
