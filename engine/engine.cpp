@@ -250,6 +250,9 @@ void Engine::FailAll(const std::string& message) {
                                 .drafts = sequence.draft.counts,
                                 .error = message});
   };
+  // Those that the failed step had ended already have had their last event.
+  DropFinished();
+  recorder_.Clear();
   for (std::unique_ptr<Sequence>& sequence : running_) fail(*sequence);
   for (std::unique_ptr<Sequence>& sequence : waiting_) fail(*sequence);
   running_.clear();

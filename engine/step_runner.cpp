@@ -88,6 +88,7 @@ StepRunner::StepRunner(const Model& model, Backend& backend, const EngineOptions
       scratch_(backend.Allocate(plan_.scratch_bytes + plan_.score_bytes)),
       inputs_(backend.Allocate(plan_.step_bytes)) {
   block_table_ = inputs_.Take<int32_t>({options.max_sequences, max_pages_});
+  step_mark_ = inputs_.used();
 }
 
 StepInput StepRunner::Fill(std::span<const StepGroup> groups) {
@@ -187,8 +188,9 @@ StepOutput StepRunner::Run(std::span<const StepGroup> groups, StageClock* clock,
 
 StepOutput StepRunner::RunBody(std::span<const StepGroup> groups, const Body& body,
                                StageClock* clock, SelectionObserver* observer) {
-  const size_t mark = inputs_.used();
+  // Here and not behind the step, so that one that throws keeps nothing.
   scratch_.Reset();
+  inputs_.Release(step_mark_);
   StepContext context{.kv = kv_,
                       .keys = keys_,
                       .scratch = scratch_,
@@ -199,7 +201,6 @@ StepOutput StepRunner::RunBody(std::span<const StepGroup> groups, const Body& bo
   const StepInput step = Fill(groups);
   StepOutput output = step.rows > 0 ? body(step, context) : StepOutput{};
   backend_->Synchronize(context.stream);
-  inputs_.Release(mark);
   return output;
 }
 

@@ -76,6 +76,7 @@ class StepRunner {
   Arena scratch_;
   Arena inputs_;
   View<int32_t, 2> block_table_;
+  size_t step_mark_ = 0;  // of inputs_: what lies behind belongs to one step
 };
 
 }  // namespace strata
