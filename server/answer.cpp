@@ -32,6 +32,7 @@ Answers::Answers(Service& service, std::vector<Request> requests,
     try {
       stream = model.engine->Submit(std::move(request));
     } catch (const Error& error) {
+      Cancel();
       throw FromError(error);
     }
     if (!stream) {

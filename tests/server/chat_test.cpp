@@ -246,6 +246,22 @@ TEST_F(ChatTest, CompletionsTakeTextTokensAndSeveralPrompts) {
   EXPECT_EQ(stream.Text(), text["choices"][0]["text"]);
 }
 
+TEST_F(ChatTest, OneRefusedPromptOfSeveralLeavesNoneRunning) {
+  const auto generated = [] {
+    const std::string text = server_->Get("/metrics").body;
+    const std::string name = "\nstrata_generation_tokens_total ";
+    return std::stoll(text.substr(text.find(name) + name.size()));
+  };
+  const int64_t before = generated();
+  const auto refused = server_->Post(
+      "/v1/completions",
+      {{"prompt", {{5, 6, 7}, {1 << 30}}}, {"max_tokens", 4000}, {"ignore_eos", true}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.error().find("1073741824"), std::string::npos) << refused.body;
+  EXPECT_TRUE(RunningServer::Eventually([&] { return server_->open() == 0; }));
+  EXPECT_LT(generated() - before, 1000);
+}
+
 TEST_F(ChatTest, ModelsAreKnownByNameAndAlias) {
   Json body = ChatBody("Hi", 1);
   for (const char* name : {"tiny-glm-dsa", "small"}) {
