@@ -167,15 +167,15 @@ thread_local Connection* current_connection = nullptr;
 // Set while the accepting thread turns a connection away.
 thread_local bool turning_away = false;
 
-// A thread per connection, reused, at most `limit`; further connections are turned away at once by
-// the accepting thread.
+// A thread per connection, reused, at most `limit`; connections that find none, here or in the
+// system, are turned away at once by the accepting thread.
 class ConnectionThreads : public httplib::TaskQueue {
  public:
   explicit ConnectionThreads(int limit) : limit_(static_cast<size_t>(limit)) {}
 
   void enqueue(std::function<void()> task) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (idle_ <= tasks_.size() && threads_.size() >= limit_) {
+    if (idle_ <= tasks_.size() && !AddThread()) {
       lock.unlock();
       turning_away = true;
       task();
@@ -183,7 +183,6 @@ class ConnectionThreads : public httplib::TaskQueue {
       return;
     }
     tasks_.push_back(std::move(task));
-    if (idle_ < tasks_.size()) threads_.emplace_back([this] { Work(); });
     lock.unlock();
     wake_.notify_one();
   }
@@ -198,6 +197,15 @@ class ConnectionThreads : public httplib::TaskQueue {
   }
 
  private:
+  bool AddThread() {
+    if (threads_.size() >= limit_) return false;
+    try {
+      threads_.emplace_back([this] { Work(); });
+    } catch (const std::exception&) {  // the system has no thread, or no memory for one
+      return false;
+    }
+    return true;
+  }
   void Work() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
@@ -304,9 +312,18 @@ class HttpServer::Impl : public httplib::Server {
     return bound;
   }
 
+  void AcceptUntilStopped() {
+    if (!listen_after_bind())
+      Fail(ErrorCode::kInternal, "the listening socket has failed; no connections are accepted");
+  }
+
   void StopServing() {
     stopping_ = true;
-    stop();
+    // The library's stop() forgets a call that comes before its loop has begun.
+    const socket_t socket = svr_sock_.exchange(INVALID_SOCKET);
+    if (socket == INVALID_SOCKET) return;
+    shutdown(socket, SHUT_RDWR);
+    close(socket);
   }
 
  private:
@@ -351,7 +368,8 @@ class HttpServer::Impl : public httplib::Server {
   void TurnAway(socket_t socket) {
     const std::string body =
         hooks_
-            .refuse(503, fmt::format("{} connections are open, no more are served at the same time",
+            .refuse(503, fmt::format("no thread is free for this connection, at most {} are served "
+                                     "at the same time",
                                      limits_.connections))
             .body;
     const std::string text = fmt::format(
@@ -483,7 +501,7 @@ void HttpServer::Route(const std::string& method, const std::string& path, Handl
   impl_->Add(method, path, std::move(handler));
 }
 int HttpServer::Listen(const std::string& host, int port) { return impl_->Bind(host, port); }
-void HttpServer::Serve() { impl_->listen_after_bind(); }
+void HttpServer::Serve() { impl_->AcceptUntilStopped(); }
 void HttpServer::Stop() { impl_->StopServing(); }
 
 }  // namespace strata

@@ -75,7 +75,8 @@ class HttpServer {
   // Binds and listens; port 0 takes a free one. The port bound. Fail(kUsage) when it is in use,
   // with the way out.
   int Listen(const std::string& host, int port);
-  // Accepts until Stop; returns when every connection has ended.
+  // Accepts until Stop, which may come first; returns when every connection has ended.
+  // Fail(kInternal) when the listening socket is lost.
   void Serve();
   // Connections end after the response in flight.
   void Stop();

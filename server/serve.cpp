@@ -12,7 +12,6 @@
 #include <cstring>
 #include <exception>
 #include <future>
-#include <thread>
 
 #include "server/api_error.h"
 
@@ -111,7 +110,7 @@ int Serve(const ServeOptions& options, const ModelLoader& load) {
   AddAnthropicRoutes(http, service);
   AddSlotRoutes(http, service);
   const int port = http.Listen(options.host, options.port);
-  std::thread serving([&] { http.Serve(); });
+  std::future<void> serving = std::async(std::launch::async, [&] { http.Serve(); });
 
   std::unique_ptr<ServedModel> model;
   std::exception_ptr failure;
@@ -127,15 +126,17 @@ int Serve(const ServeOptions& options, const ModelLoader& load) {
         "'{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'",
         address);
     NotifySupervisor("READY=1");
-    while (!AwaitSignal(milliseconds(1000))) {
+    while (serving.wait_for(milliseconds(0)) != std::future_status::ready &&
+           !AwaitSignal(milliseconds(1000))) {
     }
     Drain(service, *model, options.drain_seconds);
   } catch (...) {
     failure = std::current_exception();
   }
   http.Stop();
-  serving.join();
+  serving.wait();
   if (failure) std::rethrow_exception(failure);
+  serving.get();
   const EngineStats stats = model->engine->Status().stats;
   spdlog::info("served {} prompt tokens ({} from the cache) and {} answer tokens in {} steps",
                stats.prompt_tokens, stats.cached_tokens, stats.generated_tokens, stats.steps);

@@ -24,7 +24,8 @@ using ModelLoader = std::function<std::unique_ptr<ServedModel>(std::function<voi
 // Listens before it loads, so that /health can say how far it is. SIGTERM and SIGINT drain: what
 // runs goes on for at most drain_seconds, nothing new is taken; a second signal ends the program at
 // once, as does one while the model loads. All threads of the program must block both signals.
-// Throws what the load threw; 0 otherwise. `host` is a numeric address or a name.
+// Throws what the load or HttpServer::Serve threw; 0 otherwise. `host` is a numeric address or a
+// name.
 int Serve(const ServeOptions& options, const ModelLoader& load);
 
 }  // namespace strata

@@ -188,6 +188,32 @@ TEST_F(HostileTest, ConnectionsAreReusedBetweenRequests) {
   }
 }
 
+TEST(Threads, AConnectionThatFindsNoneIsTurnedAway) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer ends the program when memory is refused";
+  RunningServer server({"--max-context", "2048"});
+  const std::string request = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  RawConnection first(server.port());
+  first.Send(request);
+  EXPECT_EQ(first.Read("\r\n\r\n").rfind("HTTP/1.1 200", 0), 0u);
+  // Room for no thread's stack beyond those that ended threads left.
+  rlimit usual{};
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_AS, nullptr, &usual), 0);
+  rlimit tight = usual;
+  tight.rlim_cur = static_cast<rlim_t>(server.AddressSpaceKib() + 1024) * 1024;
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_AS, &tight, nullptr), 0);
+  std::vector<std::unique_ptr<RawConnection>> connections;
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    connections.push_back(std::make_unique<RawConnection>(server.port()));
+    connections.back()->Send(request);
+    refused += connections.back()->Read("\r\n\r\n", 5000).rfind("HTTP/1.1 503", 0) == 0;
+  }
+  EXPECT_GE(refused, 10);
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_AS, &usual, nullptr), 0);
+  EXPECT_EQ(server.Get("/health").status, 200);
+  EXPECT_EQ(server.Stop(), 0) << server.log();
+}
+
 TEST(ApiKey, IsAskedForEverywhereButHealthAndThePage) {
   RunningServer server({"--max-context", "2048", "--cors-origin", "http://app.example"},
                        {"STRATA_API_KEY=secret"});

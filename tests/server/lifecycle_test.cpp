@@ -198,6 +198,26 @@ TEST(Start, APortInUseIsOneClearLine) {
   }
 }
 
+TEST(Shutdown, AListeningSocketThatIsLostEndsTheProgram) {
+  RunningServer server({"--max-context", "2048"});
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, server.process(), 0));
+  bool lost = false;
+  for (int fd = 0; fd < 256 && !lost; ++fd) {
+    const int copy = static_cast<int>(syscall(SYS_pidfd_getfd, process, fd, 0));
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    lost = getsockopt(copy, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
+           shutdown(copy, SHUT_RDWR) == 0;
+    if (copy >= 0) close(copy);
+  }
+  close(process);
+  if (!lost) GTEST_SKIP() << "the system does not let a test reach another process's socket";
+  ASSERT_TRUE(RunningServer::Eventually([&] {
+    return server.log().find("listening socket") != std::string::npos;
+  })) << server.log();
+  EXPECT_EQ(server.Wait(), 1);
+}
+
 TEST(Information, EndpointsSayWhatTheServerIsAndDoes) {
   RunningServer server({"--max-context", "2048"});
   server.Post(kChat, ChatBody("What is a tree?", 4));

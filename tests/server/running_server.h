@@ -7,7 +7,9 @@
 #include <httplib.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -169,6 +171,7 @@ class RunningServer {
 
   // What the server's process holds now.
   int64_t ResidentKib() const { return ProcessFact("VmRSS:"); }
+  int64_t AddressSpaceKib() const { return ProcessFact("VmSize:"); }
   int64_t Threads() const { return ProcessFact("Threads:"); }
   int64_t OpenFiles() const {
     const std::filesystem::directory_iterator files("/proc/" + std::to_string(process_) + "/fd");
