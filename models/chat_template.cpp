@@ -29,8 +29,8 @@ std::string TemplateOfConfig(const std::filesystem::path& file) {
   if (section.is_string()) return section.get<std::string>();
   if (!section.is_array()) return "";
   for (const ordered_json& entry : section) {
-    if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
-        entry["template"].is_string()) {
+    if (entry.is_object() && entry.value("name", ordered_json()) == "default" &&
+        entry.contains("template") && entry["template"].is_string()) {
       return entry["template"].get<std::string>();
     }
   }

@@ -303,12 +303,13 @@ Tokenizer Tokenizer::FromJson(const std::string& tokenizer_json,
   const JsonFields fields(root, file_name, ErrorCode::kModelFile);
   const ordered_json* normalizer = fields.Find("normalizer");
   const bool empty_sequence = normalizer != nullptr && normalizer->is_object() &&
-                              normalizer->value("type", "") == "Sequence" &&
+                              normalizer->value("type", ordered_json()) == "Sequence" &&
                               normalizer->contains("normalizers") &&
                               (*normalizer)["normalizers"].empty();
   if (normalizer != nullptr && !empty_sequence) fields.Refuse("normalizer", "only null is served");
   const ordered_json* decoder = fields.Find("decoder");
-  if (decoder != nullptr && (!decoder->is_object() || decoder->value("type", "") != "ByteLevel")) {
+  if (decoder != nullptr &&
+      (!decoder->is_object() || decoder->value("type", ordered_json()) != "ByteLevel")) {
     fields.Refuse("decoder", "ByteLevel is served");
   }
   const ordered_json* model = fields.Find("model");

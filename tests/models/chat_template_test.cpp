@@ -8,6 +8,7 @@
 #include "models/json.h"
 #include "models/tokenizer.h"
 #include "tests/models/model_fixture.h"
+#include "tests/models/temporary_folder.h"
 
 namespace strata {
 namespace {
@@ -448,6 +449,14 @@ TEST(ChatTemplate, APromptThatEndsInAnOpenThinkIsSeen) {
   EXPECT_FALSE(EndsInsideThink("<|user|>what is <think>?<|assistant|>"));
   EXPECT_FALSE(EndsInsideThink(""));
   EXPECT_FALSE(EndsInsideThink(" \n"));
+}
+
+TEST(ChatTemplate, NamesOfAConfigMayBeAnything) {
+  const TemporaryFolder folder;
+  folder.Write("tokenizer_config.json",
+               R"({"chat_template": [{"name": 5, "template": "five"}, {"template": "none"},
+                                     {"name": "default", "template": "this"}]})");
+  EXPECT_EQ(ChatTemplate::Load(folder.path(), "glm_moe_dsa").source(), "this");
 }
 
 TEST(ChatTemplate, AModelWithoutATemplateSaysHowToGoOn) {

@@ -234,6 +234,8 @@ TEST(Tokenizer, RefusesByNameWhatItCannotDo) {
   ExpectRefused("[]", "object");
   ExpectRefused(R"({"model":{"type":"WordPiece"}})", "WordPiece");
   ExpectRefused(R"({"normalizer":{"type":"NFC"},"model":{}})", "normalizer");
+  ExpectRefused(R"({"normalizer":{"type":5},"model":{}})", "normalizer");
+  ExpectRefused(R"({"decoder":{"type":5},"model":{}})", "decoder");
   ExpectRefused(TinyTokenizer(R"({"type":"Metaspace"})"), "Metaspace");
   ExpectRefused(TinyTokenizer(R"({"type":"Split","pattern":{"Regex":"(unclosed"}})"),
                 "split pattern");
