@@ -42,10 +42,11 @@ class Mapping {
       void* data = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, descriptor, 0);
       if (data != MAP_FAILED) data_ = static_cast<const std::byte*>(data);
     }
+    const int reason = errno;
     close(descriptor);
     if (bytes_ > 0 && data_ == nullptr) {
       Fail(ErrorCode::kModelFile,
-           fmt::format("{} cannot be mapped: {}", file.string(), std::strerror(errno)));
+           fmt::format("{} cannot be mapped: {}", file.string(), std::strerror(reason)));
     }
   }
   Mapping(Mapping&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
@@ -403,12 +404,13 @@ void WriteSafetensors(const std::filesystem::path& file, std::span<const TensorT
       stream.write(static_cast<const char*>(tensors[i].data),
                    static_cast<std::streamsize>(sizes[i]));
     }
-    stream.flush();
+    stream.close();
     if (!stream) {
+      const int reason = errno;
       std::error_code ignored;
       std::filesystem::remove(partial, ignored);
       Fail(ErrorCode::kModelFile,
-           fmt::format("{} cannot be written: {}", file.string(), std::strerror(errno)));
+           fmt::format("{} cannot be written: {}", file.string(), std::strerror(reason)));
     }
   }
   std::error_code error;

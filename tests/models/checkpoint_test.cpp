@@ -2,7 +2,10 @@
 // an Error that names it.
 #include "models/checkpoint.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -168,6 +171,21 @@ TEST_F(CheckpointTest, DamagedHeadersAreRefusedByTensor) {
                                     std::string("{\"\xff\": 1}"), std::string(16, '\0')}) {
     EXPECT_TRUE(Says(OpenFails(RawFile(header, 16)), {"file.safetensors"})) << header;
   }
+}
+
+TEST_F(CheckpointTest, AFileThatCannotBeWrittenSaysWhy) {
+  // No descriptor is left: a reason that taking the unfinished file away must not replace.
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int lowest = open("/dev/null", O_RDONLY);
+  close(lowest);
+  rlimit none = usual;
+  none.rlim_cur = static_cast<rlim_t>(lowest);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string message =
+      MessageOf([&] { WriteSafetensors(folder_.path() / "file.safetensors", {}); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_TRUE(Says(message, {"file.safetensors", std::strerror(EMFILE)}));
 }
 
 }  // namespace
