@@ -94,7 +94,9 @@ SamplingParams DefaultSampling(const GenerationConfig& generation) {
   SamplingParams params;
   const bool sample = generation.do_sample.value_or(generation.temperature.has_value());
   params.temperature = static_cast<float>(sample ? generation.temperature.value_or(1.0) : 0.0);
-  params.top_k = static_cast<int32_t>(generation.top_k.value_or(0));
+  // Out of range stays so, to be refused with the other parameters.
+  params.top_k =
+      static_cast<int32_t>(std::clamp<int64_t>(generation.top_k.value_or(0), INT32_MIN, INT32_MAX));
   params.top_p = static_cast<float>(generation.top_p.value_or(1.0));
   params.min_p = static_cast<float>(generation.min_p.value_or(0.0));
   params.repetition_penalty = static_cast<float>(generation.repetition_penalty.value_or(1.0));

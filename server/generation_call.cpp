@@ -41,7 +41,7 @@ void ReadLogitBias(const Fields& fields, int64_t vocabulary, SamplingParams& sam
   for (const auto& [name, value] : biases->items()) {
     char* end = nullptr;
     const long long token = std::strtoll(name.c_str(), &end, 10);
-    if (name.empty() || *end != '\0' || token < 0 || token >= vocabulary) {
+    if (name.empty() || end != name.c_str() + name.size() || token < 0 || token >= vocabulary) {
       throw ApiError(400,
                      fmt::format("logit_bias names the token '{}', ids from 0 to {} are wanted",
                                  name.substr(0, 40), vocabulary - 1),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -171,8 +172,9 @@ SamplingParams Session::Sampling(const Options& options) const {
     if (value.empty() || *end != '\0')
       Fail(ErrorCode::kUsage,
            fmt::format("--logit-bias {} is not TOKEN=BIAS, for example 17=-5", entry));
-    params.logit_bias.emplace_back(
-        static_cast<int32_t>(ParseCount(entry.substr(0, equals), "--logit-bias token")), bias);
+    // Out of range stays so, to be refused with the other parameters.
+    const int64_t token = ParseCount(entry.substr(0, equals), "--logit-bias token");
+    params.logit_bias.emplace_back(static_cast<int32_t>(std::min<int64_t>(token, INT32_MAX)), bias);
   }
   return params;
 }

@@ -124,6 +124,12 @@ TEST_F(GenerationConfigTest, SamplingDefaultsAreRead) {
   }
 }
 
+TEST_F(GenerationConfigTest, ATopKThatNoIntegerHoldsIsRefusedAndNotCut) {
+  Write("generation_config.json", R"({"do_sample": true, "top_k": 4294967297})");
+  const SamplingParams params = DefaultSampling(LoadGenerationConfig(folder_.path()));
+  EXPECT_THROW(ValidateSampling(params, 100), Error);
+}
+
 TEST(GenerationConfig, FoldersInTheTree) {
   const GenerationConfig shipped = LoadGenerationConfig(ShippedModel());
   EXPECT_EQ(shipped.eos_token_ids, (std::vector<int32_t>{0, 3}));

@@ -75,6 +75,7 @@ TEST_F(HostileTest, WrongTypesAreRefusedByNameAndUnknownFieldsTolerated) {
       {{{"stop_token_ids", {-1}}}, "stop_token_ids"},
       {{{"logit_bias", {{"x", 1}}}}, "logit_bias"},
       {{{"logit_bias", {{"999999", 1}}}}, "logit_bias"},
+      {{{"logit_bias", {{std::string("5\0x", 3), 1}}}}, "logit_bias"},
       {{{"seed", "x"}}, "seed"},
       {{{"stream_options", {{"include_usage", true}}}}, "stream_options"},
       {{{"tools", {{{"type", "retrieval"}}}}}, "tools[0].type"},

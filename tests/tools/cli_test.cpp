@@ -226,6 +226,7 @@ TEST_F(Cli, WrongFlagsAreOneLineAndExitCode2) {
   ExpectFailure(Run("--no-such-flag"), 2, {"no-such-flag"});
   ExpectFailure(Run("--prompt x --chat --raw"), 2, {"--raw"});
   ExpectFailure(Run("--prompt x --logit-bias 5"), 2, {"--logit-bias", "TOKEN=BIAS"});
+  ExpectFailure(Run("--prompt x --logit-bias 4294967301=5"), 2, {"logit_bias token"});
   ExpectFailure(Run("--prompt x --rope-scaling ntk"), 2, {"ntk"});
   ExpectFailure(Run("--prompt x --rope-scale 4"), 2, {"--rope-scaling yarn"});
   ExpectFailure(Run("--prompt x --max-context 1M"), 2, {"131072", "--rope-scale 8"});
