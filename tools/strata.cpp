@@ -56,7 +56,10 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return strata::Main(argc, argv);
+    const int code = strata::Main(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "strata: the output cannot be written in full\n");
+    return 1;
   } catch (const strata::Error& error) {
     std::fprintf(stderr, "strata: %s\n", error.what());
     return error.code() == strata::ErrorCode::kUsage ? 2 : 1;

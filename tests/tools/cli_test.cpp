@@ -237,6 +237,16 @@ TEST_F(Cli, WrongFlagsAreOneLineAndExitCode2) {
   ExpectFailure(Run("logits --ids 5"), 2, {"--out"});
 }
 
+TEST_F(Cli, OutputThatCannotBeWrittenIsAFailure) {
+  for (const char* arguments : {"--version", "--man", "--prompt x -n 2", "plan"}) {
+    const std::string command = "'" + std::string(STRATA_BINARY_DIR) + "/tools/strata' " +
+                                arguments + " </dev/null >/dev/full 2>'" +
+                                (folder_ / "err").string() + "'";
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1) << arguments;
+    EXPECT_NE(Read("err").find("output cannot be written"), std::string::npos) << arguments;
+  }
+}
+
 TEST_F(Cli, SwitchesTakeZeroOrOne) {
   setenv("STRATA_TOPK_SPLIT", "maybe", 1);
   ExpectFailure(Run("--prompt x"), 2, {"STRATA_TOPK_SPLIT=maybe"});

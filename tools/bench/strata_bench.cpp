@@ -2,7 +2,9 @@
 // same run.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstring>
+#include <exception>
 
 #include "kernels/status.h"
 #include "tools/bench/bench.h"
@@ -57,9 +59,15 @@ int Main(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   try {
-    return strata::bench::Main(argc, argv);
+    const int code = strata::bench::Main(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    fmt::print(stderr, "strata-bench: the output cannot be written in full\n");
+    return 1;
   } catch (const strata::Error& error) {
     fmt::print(stderr, "strata-bench: {}\n", error.what());
     return error.code() == strata::ErrorCode::kUsage ? 2 : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "strata-bench: unexpected failure: {}\n", error.what());
+    return 1;
   }
 }
