@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
 
 #include "kernels/status.h"
@@ -173,12 +174,14 @@ JsonKeywordReader::Place JsonKeywordReader::Follow(const ordered_json& reference
   }
   std::string pointer;
   for (size_t i = 1; i < text.size(); ++i) {
+    const char* digits = text.data() + i + 1;
     unsigned value = 0;
-    if (text[i] != '%') {
-      pointer += text[i];
-    } else if (i + 2 < text.size() && sscanf(text.c_str() + i + 1, "%2x", &value) == 1) {
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2) {
       pointer += static_cast<char>(value);
       i += 2;
+    } else {
+      pointer += text[i];
     }
   }
   Place place{&root_, root_path_};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -386,6 +387,7 @@ TEST(JsonSchema, MalformedAndUnsatisfiableSchemasAreRefused) {
            {R"({"type":"integer","exclusiveMinimum":true})", "'exclusiveMinimum' is true"},
            {R"({"items":[{}]})", "'items' is a list; write it as prefixItems"},
            {R"({"$ref":"#/$defs/none"})", "'$ref' is \"#/$defs/none\", which is not in the schema"},
+           {R"({"$ref":"#/$defs/%na","$defs":{"na":{}}})", "which is not in the schema"},
            {R"({"$ref":"http://x/y"})", "only references into this schema"},
            {R"({"$ref":5})", "only references into this schema"},
            {R"({"$ref":"#"})", "leads to itself"},
@@ -466,6 +468,14 @@ TEST(JsonSchema, FortyPropertiesWithLongEnums) {
   const JsonSchema compiled = JsonSchema::Compile(schema, "schema");
   ExpectTexts(compiled, {R"({"p3":"value 7","p39":"value 499"})"},
               {R"({"p3":"value 500"})", R"({"p3":"value 7","p2":"value 1"})"});
+}
+
+TEST(JsonSchema, LongReferencesCostTimeInProportion) {
+  std::string reference = "#/";
+  for (int i = 0; i < 1'000'000; ++i) reference += "%41";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NE(RefusalOf({{"$ref", reference}}).find("not in the schema"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 }  // namespace
