@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <cstring>
 
 #include "kernels/status.h"
 #include "models/json.h"
@@ -23,17 +23,37 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 void OnInterrupt(int) { interrupted = 1; }
 
+// More than the largest context holds, and little enough to read before it is refused.
+constexpr size_t kMaxPromptBytes = size_t{256} << 20;
+
+std::string ReadStdin() {
+  std::string text;
+  char piece[1 << 16];
+  while (const size_t bytes = std::fread(piece, 1, sizeof piece, stdin)) {
+    text.append(piece, bytes);
+    if (text.size() > kMaxPromptBytes)
+      Fail(ErrorCode::kUsage, fmt::format("stdin has more than {} bytes, at most that many are "
+                                          "read; shorten the prompt",
+                                          kMaxPromptBytes));
+  }
+  if (std::ferror(stdin) != 0)
+    Fail(ErrorCode::kUsage, fmt::format("stdin cannot be read: {}; give --prompt TEXT or --file "
+                                        "FILE",
+                                        std::strerror(errno)));
+  return text;
+}
+
 std::string ReadPrompt(const Options& options) {
   std::string text;
   if (!options.file.empty()) {
-    text = ReadTextFile(options.file);
+    text = ReadTextFile(options.file, kMaxPromptBytes);
     if (options.prompt) text += "\n\n" + *options.prompt;
   } else if (options.prompt) {
     text = *options.prompt;
   } else {
     if (isatty(STDIN_FILENO) != 0)
       Fail(ErrorCode::kUsage, "no prompt: give --prompt TEXT, --file FILE, or pipe text to stdin");
-    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    text = ReadStdin();
   }
   if (text.empty()) Fail(ErrorCode::kUsage, "the prompt is empty");
   return text;
@@ -166,7 +186,8 @@ int RunGenerate(const Options& options, const std::filesystem::path& directory) 
   std::signal(SIGINT, OnInterrupt);
   bool more = true;
   while (more) {
-    if (interrupted != 0) engine.Cancel(id);
+    // Nobody can read the rest of an answer that cannot be written; main says so.
+    if (interrupted != 0 || std::ferror(stdout) != 0) engine.Cancel(id);
     if (options.trace_selection) engine.set_observer(first ? nullptr : &trace);
     more = engine.Step();
     if (show_progress && first && more) ShowPrefill(engine, prompt_tokens);
@@ -201,7 +222,7 @@ int RunGenerate(const Options& options, const std::filesystem::path& directory) 
                stderr);
     std::fputs(trace.Text(session.tokenizer, sequence).c_str(), stderr);
   }
-  return answer.reason == FinishReason::kCancelled ? 130 : 0;
+  return interrupted != 0 && answer.reason == FinishReason::kCancelled ? 130 : 0;
 }
 
 }  // namespace strata

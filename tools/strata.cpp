@@ -2,7 +2,9 @@
 // through engine/engine.h.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -51,15 +53,21 @@ int Main(int argc, char** argv) {
   }
 }
 
+// A full disk or a closed stdout fails the run: what was lost must not look like an answer.
+int WithOutputWritten(int exit_code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "strata: stdout cannot be written: %s\n",
+               errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  return exit_code != 0 ? exit_code : 1;
+}
+
 }  // namespace
 }  // namespace strata
 
 int main(int argc, char** argv) {
   try {
-    const int code = strata::Main(argc, argv);
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    std::fprintf(stderr, "strata: the output cannot be written in full\n");
-    return 1;
+    return strata::WithOutputWritten(strata::Main(argc, argv));
   } catch (const strata::Error& error) {
     std::fprintf(stderr, "strata: %s\n", error.what());
     return error.code() == strata::ErrorCode::kUsage ? 2 : 1;

@@ -39,10 +39,14 @@ class Cli : public ::testing::Test {
 
   // Runs `strata ARGUMENTS` through the shell.
   Result Run(const std::string& arguments, const std::string& input = "/dev/null") {
+    return RunTo(arguments, "'" + (folder_ / "out").string() + "'", input);
+  }
+  // With stdout at what the shell takes behind '>'.
+  Result RunTo(const std::string& arguments, const std::string& output,
+               const std::string& input = "/dev/null") {
     const std::string program = std::string(STRATA_BINARY_DIR) + "/tools/strata";
-    const std::string command = "'" + program + "' " + arguments + " <'" + input + "' >'" +
-                                (folder_ / "out").string() + "' 2>'" + (folder_ / "err").string() +
-                                "'";
+    const std::string command = "'" + program + "' " + arguments + " <'" + input + "' >" + output +
+                                " 2>'" + (folder_ / "err").string() + "'";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Read("out"),
             WithoutProgress(Read("err"))};
@@ -237,14 +241,24 @@ TEST_F(Cli, WrongFlagsAreOneLineAndExitCode2) {
   ExpectFailure(Run("logits --ids 5"), 2, {"--out"});
 }
 
-TEST_F(Cli, OutputThatCannotBeWrittenIsAFailure) {
-  for (const char* arguments : {"--version", "--man", "--prompt x -n 2", "plan"}) {
-    const std::string command = "'" + std::string(STRATA_BINARY_DIR) + "/tools/strata' " +
-                                arguments + " </dev/null >/dev/full 2>'" +
-                                (folder_ / "err").string() + "'";
-    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1) << arguments;
-    EXPECT_NE(Read("err").find("output cannot be written"), std::string::npos) << arguments;
+TEST_F(Cli, OutputThatCannotBeWrittenFailsTheRun) {
+  for (const char* arguments : {"--prompt x --temp 0 -n 2", "--prompt x --temp 0 -n 2 --json",
+                                "plan --context 8K", "--help", "--man", "--version"}) {
+    for (const char* to : {"/dev/full", "&-"}) {
+      const Result result = RunTo(arguments, to);
+      EXPECT_EQ(result.code, 1) << arguments << " >" << to;
+      EXPECT_NE(result.err.find("stdout cannot be written"), std::string::npos) << result.err;
+    }
   }
+}
+
+TEST_F(Cli, StdinThatCannotBeReadOrEndsTooLateIsRefused) {
+  ExpectFailure(Run("-n 1", folder_.string()), 2, {"stdin", "directory"});
+  const std::filesystem::path huge = folder_ / "huge";
+  std::ofstream(huge).close();
+  std::filesystem::resize_file(huge, (size_t{256} << 20) + 1);
+  ExpectFailure(Run("-n 1", huge.string()), 2, {"stdin", "268435456"});
+  ExpectFailure(Run("-n 1 --file '" + huge.string() + "'"), 1, {huge.string(), "268435456"});
 }
 
 TEST_F(Cli, SwitchesTakeZeroOrOne) {
