@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cctype>
+#include <charconv>
 #include <cstdio>
 
 #include "kernels/cpu/isa.h"
@@ -24,7 +25,7 @@ constexpr const char* kFooter =
     "  STRATA_API_KEY        the key that requests to --serve must bring\n"
     "\n"
     "The answer goes to stdout and nothing else does; everything else goes to stderr.\n"
-    "Exit codes: 0 done, 1 the run failed, 2 the command line is wrong.\n"
+    "Exit codes: 0 done, 1 the run failed, 2 the command line is wrong, 130 stopped by Ctrl-C.\n"
     "\n"
     "Examples:\n"
     "  strata --prompt \"Who are you?\"\n"
@@ -52,6 +53,51 @@ CLI::Validator CountBetween(int64_t low, int64_t high) {
       "COUNT");
 }
 
+// CLI::Range lets a NaN through.
+CLI::Validator NumberBetween(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        double value = 0.0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return fmt::format("the value '{}' is not a number from {} to {}", text, low, high);
+      },
+      fmt::format("FLOAT in [{} - {}]", low, high));
+}
+
+// Conversion to 64 bits alone would cut what is larger.
+CLI::Validator Seed() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        uint64_t positive = 0;
+        int64_t negative = 0;
+        const char* end = text.data() + text.size();
+        const auto read = [&](auto& value) {
+          const auto [at, error] = std::from_chars(text.data(), end, value);
+          return at == end && error == std::errc();
+        };
+        if (read(positive) || read(negative)) return "";
+        return fmt::format("the value '{}' is not a whole number of 64 bits", text);
+      },
+      "");
+}
+
+// An empty value is mostly a shell variable that is not set. Taken for "not given" it would serve
+// another model, or serve without a key.
+void RefuseEmptyValues(CLI::App& app) {
+  const CLI::Validator filled(
+      [](std::string& text) -> std::string {
+        return text.empty() ? "the value is empty; leave the flag out for its default" : "";
+      },
+      "");
+  for (CLI::Option* option : app.get_options({})) {
+    const bool may_be_empty = option->check_lname("prompt") || option->check_lname("system");
+    if (option->get_items_expected_max() > 0 && !may_be_empty) option->check(filled);
+  }
+  for (CLI::App* command : app.get_subcommands({})) RefuseEmptyValues(*command);
+}
+
+constexpr const char* kSpeculation = "Speculation (the same answers in fewer steps)";
+constexpr const char* kOutput = "Output";
 constexpr int64_t kMaxContext = int64_t{1} << 24;
 
 void AddModelFlags(CLI::App& app, Options& options) {
@@ -123,7 +169,7 @@ void AddSamplingFlags(CLI::App& app, Options& options) {
       ->type_name("N");
   app.add_option("--temp,--temperature", options.temperature, "0: always the most likely token")
       ->group(group)
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(NumberBetween(0.0, 100.0))
       ->type_name("T");
   app.add_option("--top-k", options.top_k, "keep the K most likely tokens; 0: all")
       ->group(group)
@@ -132,26 +178,26 @@ void AddSamplingFlags(CLI::App& app, Options& options) {
   app.add_option("--top-p", options.top_p,
                  "keep the most likely tokens whose probabilities reach P")
       ->group(group)
-      ->check(CLI::Range(1e-6, 1.0))
+      ->check(NumberBetween(1e-6, 1.0))
       ->type_name("P");
   app.add_option("--min-p", options.min_p, "drop tokens below P times the best one's probability")
       ->group(group)
-      ->check(CLI::Range(0.0, 0.999999))
+      ->check(NumberBetween(0.0, 0.999999))
       ->type_name("P");
   app.add_option("--repetition-penalty", options.repetition_penalty,
                  "above 1: make tokens of prompt and answer less likely")
       ->group(group)
-      ->check(CLI::Range(0.01, 100.0))
+      ->check(NumberBetween(0.01, 100.0))
       ->type_name("F");
   app.add_option("--presence-penalty", options.presence_penalty,
                  "subtracted once from tokens of the answer")
       ->group(group)
-      ->check(CLI::Range(-2.0, 2.0))
+      ->check(NumberBetween(-2.0, 2.0))
       ->type_name("F");
   app.add_option("--frequency-penalty", options.frequency_penalty,
                  "subtracted per occurrence in the answer")
       ->group(group)
-      ->check(CLI::Range(-2.0, 2.0))
+      ->check(NumberBetween(-2.0, 2.0))
       ->type_name("F");
   app.add_option("--logit-bias", options.logit_bias,
                  "TOKEN=BIAS, -100 to 100; may be given several times")
@@ -159,13 +205,14 @@ void AddSamplingFlags(CLI::App& app, Options& options) {
       ->type_name("ID=B");
   app.add_option("--seed", options.seed, "the same seed gives the same answer; default 0")
       ->group(group)
+      ->check(Seed())
       ->type_name("N");
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after the model's end tokens")
       ->group(group);
 }
 
 void AddSpeculationFlags(CLI::App& app, Options& options) {
-  const char* group = "Speculation (the same answers in fewer steps)";
+  const char* group = kSpeculation;
   app.add_option("--spec", options.speculation.drafts,
                  "tokens to draft and verify per step, 0 to 7; default 0")
       ->group(group)
@@ -184,7 +231,7 @@ void AddSpeculationFlags(CLI::App& app, Options& options) {
   app.add_option("--spec-min-p", options.speculation.min_probability,
                  "mtp stops drafting before a token less likely than P; default 0")
       ->group(group)
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->type_name("P");
   app.add_flag_callback(
          "--spec-fixed", [&options] { options.speculation.adaptive = false; },
@@ -192,17 +239,28 @@ void AddSpeculationFlags(CLI::App& app, Options& options) {
       ->group(group);
 }
 
-void AddOutputFlags(CLI::App& app, Options& options) {
-  const char* group = "Output";
+void AddJsonFlag(CLI::App& app, Options& options) {
   app.add_flag("--json", options.json, "one JSON object on stdout instead of the text")
-      ->group(group);
+      ->group(kOutput);
+}
+
+void AddVerboseFlag(CLI::App& app, Options& options) {
+  app.add_flag("-v,--verbose", options.verbose, "say more on stderr")->group(kOutput);
+}
+
+void AddQuietFlag(CLI::App& app, Options& options) {
+  app.add_flag("-q,--quiet", options.quiet, "say nothing on stderr but errors")->group(kOutput);
+}
+
+void AddOutputFlags(CLI::App& app, Options& options) {
+  AddJsonFlag(app, options);
   app.add_flag("--timings", options.timings, "tokens per second, and where the time went")
-      ->group(group);
+      ->group(kOutput);
   app.add_flag("--trace-selection", options.trace_selection,
                "per layer: where the selected cells lie, margins, ties, overlap")
-      ->group(group);
-  app.add_flag("-v,--verbose", options.verbose, "say more on stderr")->group(group);
-  app.add_flag("-q,--quiet", options.quiet, "say nothing on stderr but errors")->group(group);
+      ->group(kOutput);
+  AddVerboseFlag(app, options);
+  AddQuietFlag(app, options);
 }
 
 void AddServingFlags(CLI::App& app, Options& options, bool& serve) {
@@ -251,6 +309,24 @@ void AddServingFlags(CLI::App& app, Options& options, bool& serve) {
       ->needs(flag);
 }
 
+// A flag that the command does not read is refused: it would look obeyed.
+void RefuseUselessFlags(const CLI::App& app, bool serve) {
+  const std::vector<CLI::App*> commands = app.get_subcommands();
+  if (commands.empty() && !serve) return;
+  for (const CLI::Option* option : app.get_options({})) {
+    if (option->count() == 0) continue;
+    const std::string& group = option->get_group();
+    const bool read = commands.empty()
+                          ? group == "Model" || group == "Serving" || group == kSpeculation ||
+                                option->check_lname("verbose") || option->check_lname("quiet")
+                          : commands.front()->get_option_no_throw(option->get_name()) != nullptr;
+    if (!read)
+      Fail(ErrorCode::kUsage,
+           fmt::format("{} is of no use with {}; leave it out", option->get_name(),
+                       commands.empty() ? "--serve" : commands.front()->get_name()));
+  }
+}
+
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -277,12 +353,12 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
   CLI::App app("Strata: decoding for sparse-attention MLA models (deepseek_v32, glm_moe_dsa)",
                "strata");
   app.footer(kFooter);
-  app.set_help_flag("-h,--help", "this text")->group("Output");
+  app.set_help_flag("-h,--help", "this text")->group(kOutput);
   bool version = false, man = false, completion = false;
-  app.add_flag("--man", man, "print the manual page (strata --man | man -l -)")->group("Output");
-  app.add_flag("--completion", completion, "print a bash completion script")->group("Output");
+  app.add_flag("--man", man, "print the manual page (strata --man | man -l -)")->group(kOutput);
+  app.add_flag("--completion", completion, "print a bash completion script")->group(kOutput);
   app.add_flag("--version", version, "version, build and kernels; --verbose adds the switches")
-      ->group("Output");
+      ->group(kOutput);
   AddModelFlags(app, options);
   AddPromptFlags(app, options);
   AddSamplingFlags(app, options);
@@ -305,13 +381,14 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
           "safetensors file: logits [n, vocab] fp32, topk.<layer> [n, k] int32 (-1 padded)")
       ->required()
       ->type_name("FILE");
-  AddOutputFlags(*logits, options);
+  AddQuietFlag(*logits, options);
 
   CLI::App* plan = app.add_subcommand(
       "plan", "print every part's bytes and the largest context that fits, before loading");
   AddModelFlags(*plan, options);
   AddSpeculationFlags(*plan, options);
-  AddOutputFlags(*plan, options);
+  AddJsonFlag(*plan, options);
+  AddQuietFlag(*plan, options);
 
   CLI::App* eval =
       app.add_subcommand("eval", "look-up evaluation: facts planted in text, asked for at its end");
@@ -320,14 +397,19 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
   eval->remove_option(eval->get_option("--max-context"));
   eval->add_option("--context", contexts, "text lengths, e.g. 1K,4K,16K")->type_name("LIST");
   eval->add_flag("--numbers", options.eval_numbers_only, "ask for numbers only");
-  AddOutputFlags(*eval, options);
+  AddJsonFlag(*eval, options);
+  AddVerboseFlag(*eval, options);
+  AddQuietFlag(*eval, options);
 
+  app.require_subcommand(0, 1);
+  RefuseEmptyValues(app);
   try {
     app.parse(argc, argv);
     if (man || completion) {
       std::fputs((man ? ManPage(app, kFooter) : BashCompletion(app)).c_str(), stdout);
       exit_code = 0;
     }
+    if (!exit_code && !version) RefuseUselessFlags(app, serve);
     if (serve) options.command = Command::kServe;
     if (version) options.command = Command::kVersion;
     if (*logits) options.command = Command::kLogits;

@@ -241,6 +241,38 @@ TEST_F(Cli, WrongFlagsAreOneLineAndExitCode2) {
   ExpectFailure(Run("logits --ids 5"), 2, {"--out"});
 }
 
+TEST_F(Cli, NumbersThatAreNoneAreRefusedByFlag) {
+  for (const char* flag : {"--temp", "--top-p", "--min-p", "--repetition-penalty",
+                           "--presence-penalty", "--frequency-penalty", "--spec-min-p"}) {
+    ExpectFailure(Run("--prompt x " + std::string(flag) + " nan"), 2, {flag, "nan"});
+  }
+  ExpectFailure(Run("--prompt x --seed 18446744073709551616"), 2, {"--seed", "551616"});
+  ExpectFailure(Run("--prompt x --seed x"), 2, {"--seed", "'x'"});
+  EXPECT_EQ(Run("--prompt x --temp 0 -n 1 --seed 18446744073709551615").code, 0);
+}
+
+// "$UNSET" must not stand for the shipped model, every address or no key.
+TEST_F(Cli, EmptyValuesAreNotTakenForFlagsLeftOut) {
+  for (const char* flag : {"--model", "--file", "--kv", "--rope-scaling"})
+    ExpectFailure(Run("--prompt x " + std::string(flag) + " ''"), 2, {flag, "empty"});
+  for (const char* flag : {"--api-key-file", "--save-dir", "--host", "--alias", "--cors-origin"})
+    ExpectFailure(Run("--serve --model /no/such/folder " + std::string(flag) + " ''"), 2,
+                  {flag, "empty"});
+  ExpectFailure(Run("logits --ids 0 --out ''"), 2, {"--out", "empty"});
+  EXPECT_EQ(Run("--prompt x --system '' --temp 0 -n 1").code, 0);
+}
+
+TEST_F(Cli, FlagsThatACommandDoesNotReadAreRefused) {
+  ExpectFailure(Run("--serve --model /no/such/folder --prompt x"), 2, {"--prompt", "--serve"});
+  ExpectFailure(Run("--serve --model /no/such/folder --temp 0"), 2, {"--temp", "--serve"});
+  ExpectFailure(Run("--serve --model /no/such/folder --json"), 2, {"--json", "--serve"});
+  ExpectFailure(Run("--prompt x plan"), 2, {"--prompt", "plan"});
+  ExpectFailure(Run("--serve plan"), 2, {"--serve", "plan"});
+  ExpectFailure(Run("plan --timings"), 2, {"--timings"});
+  ExpectFailure(Run("plan logits --ids 0 --out /dev/null"), 2, {"logits"});
+  EXPECT_EQ(Run("--json plan --context 8K").code, 0);
+}
+
 TEST_F(Cli, OutputThatCannotBeWrittenFailsTheRun) {
   for (const char* arguments : {"--prompt x --temp 0 -n 2", "--prompt x --temp 0 -n 2 --json",
                                 "plan --context 8K", "--help", "--man", "--version"}) {
