@@ -27,7 +27,8 @@ constexpr int kHeaderDepth = 8;
 class Mapping {
  public:
   explicit Mapping(const std::filesystem::path& file) {
-    const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: a pipe in a file's place is refused below, not waited for.
+    const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
       Fail(ErrorCode::kModelFile,
            fmt::format("{} cannot be opened: {}", file.string(), std::strerror(errno)));
@@ -395,7 +396,14 @@ void WriteSafetensors(const std::filesystem::path& file, std::span<const TensorT
   std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t header_bytes = text.size();
-  const std::filesystem::path partial = file.string() + ".partial";
+  // A file appears whole or not at all. Links, pipes and devices stay what they are: they are
+  // written through, never replaced.
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::symlink_status(file, error).type();
+  const bool replaces =
+      type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::regular;
+  const std::filesystem::path partial =
+      replaces ? std::filesystem::path(file.string() + ".partial") : file;
   {
     std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
     stream.write(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes));
@@ -407,13 +415,12 @@ void WriteSafetensors(const std::filesystem::path& file, std::span<const TensorT
     stream.close();
     if (!stream) {
       const int reason = errno;
-      std::error_code ignored;
-      std::filesystem::remove(partial, ignored);
+      if (replaces) std::filesystem::remove(partial, error);
       Fail(ErrorCode::kModelFile,
            fmt::format("{} cannot be written: {}", file.string(), std::strerror(reason)));
     }
   }
-  std::error_code error;
+  if (!replaces) return;
   std::filesystem::rename(partial, file, error);
   if (error) {
     std::error_code ignored;

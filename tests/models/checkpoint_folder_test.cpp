@@ -1,5 +1,6 @@
 // Shards, tensors as layers ask for them, and files that chance has changed.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <random>
@@ -65,6 +66,9 @@ TEST(CheckpointFolder, WhatIsMissingIsNamed) {
   std::filesystem::create_directory(folder.path() / "folder.safetensors");
   WriteIndex(folder, {{"a", "folder.safetensors"}});
   EXPECT_TRUE(Says(FolderFails(folder), {"folder.safetensors", "regular file"}));
+  ASSERT_EQ(mkfifo((folder.path() / "pipe.safetensors").c_str(), 0600), 0);
+  WriteIndex(folder, {{"a", "pipe.safetensors"}});
+  EXPECT_TRUE(Says(FolderFails(folder), {"pipe.safetensors", "regular file"}));
 }
 
 TEST(CheckpointFolder, ATensorInTwoShardsIsRefused) {

@@ -5,9 +5,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "models/json.h"
 #include "tests/models/temporary_folder.h"
@@ -110,6 +114,35 @@ TEST_F(CheckpointTest, APathThatCannotBeWrittenIsNamed) {
   const std::filesystem::path occupied = folder_.path() / "folder";
   std::filesystem::create_directories(occupied / "inside");
   EXPECT_TRUE(Says(MessageOf([&] { WriteSafetensors(occupied, tensors); }), {occupied.string()}));
+}
+
+// As root, a rename over /dev/null or /dev/stdout would take it from everybody.
+TEST_F(CheckpointTest, LinksAndPipesAreWrittenThroughNotReplaced) {
+  const float value = 1.0f;
+  const TensorToWrite tensors[] = {{"a", DType::kF32, {1}, &value}};
+  const std::filesystem::path plain = folder_.path() / "plain";
+  WriteSafetensors(plain, tensors);
+  const std::string bytes = ReadTextFile(plain);
+
+  const std::filesystem::path target = folder_.path() / "target", link = folder_.path() / "link";
+  std::filesystem::create_symlink(target, link);
+  WriteSafetensors(link, tensors);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(ReadTextFile(target), bytes);
+
+  const std::filesystem::path pipe = folder_.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] {
+    std::ifstream stream(pipe, std::ios::binary);
+    read.assign(std::istreambuf_iterator<char>(stream), {});
+  });
+  std::ofstream held(pipe, std::ios::binary);  // the reader ends even if nothing else is written
+  WriteSafetensors(pipe, tensors);
+  held.close();
+  reader.join();
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(read, bytes);
 }
 
 TEST_F(CheckpointTest, UnalignedNumbersAreReadable) {
