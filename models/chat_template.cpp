@@ -67,6 +67,15 @@ bool Thinking(const RenderOptions& options) {
   return options.enable_thinking.value_or(false);
 }
 
+// Bytes of all strings in it.
+size_t TextBytes(const ordered_json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().size();
+  size_t bytes = 0;
+  if (value.is_structured())
+    for (const ordered_json& member : value) bytes += TextBytes(member);
+  return bytes;
+}
+
 // The text of a call's arguments as an object; `place` is named when it is none.
 ordered_json ArgumentsOf(const std::string& text, const std::string& place) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return ordered_json::object();
@@ -179,6 +188,13 @@ std::string ChatTemplate::Render(const ordered_json& messages, const ordered_jso
   if (impl_->program == nullptr)
     return EncodeDeepseekV32(turns, tools, options.response_schema, Thinking(options),
                              options.add_generation_prompt);
+  // More than a template can hold is the messages' fault, and told of them.
+  const size_t bytes = TextBytes(turns) + TextBytes(tools);
+  if (bytes > jinja::kMaxBytes)
+    Fail(ErrorCode::kCapacity,
+         fmt::format("the messages and tools have {} bytes of text, the chat template takes {}; "
+                     "shorten them",
+                     bytes, jinja::kMaxBytes));
   try {
     jinja::Dict variables = impl_->variables;
     jinja::SetEntry(variables, "messages", jinja::Value::FromJson(turns));

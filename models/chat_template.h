@@ -55,7 +55,8 @@ class ChatTemplate {
   // messages: [{"role", "content", "reasoning_content"?, "tool_calls"?, "tool_call_id"?}]; tools:
   // OpenAI tool list or null. Templates expect the arguments of tool_calls as objects; the JSON
   // texts that OpenAI's clients send are turned into such. Fail(kUsage) when one is no object's
-  // text, when the template raises (raise_exception) or a limit is hit, naming which.
+  // text, when the template raises (raise_exception) or a limit is hit, naming which;
+  // Fail(kCapacity) when the text is more than a template can hold.
   std::string Render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                      const RenderOptions& options, const TemplateLimits& limits = {}) const;
   // One user turn after an optional system message, with the generation prompt.

@@ -12,7 +12,6 @@ namespace strata::jinja {
 namespace {
 
 constexpr int kMaxNesting = 64;
-constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr size_t kPlaceBytes = 16;  // what a place in a container counts
 
 std::string FloatText(double value) {

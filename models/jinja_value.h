@@ -23,6 +23,9 @@ using Function = std::function<Value(const Arguments&)>;
 struct Undefined {};
 struct None {};
 
+// What a value's text may be at most, itself or all that it holds.
+constexpr size_t kMaxBytes = size_t{16} << 20;
+
 // Raised while rendering; ChatTemplate turns it into Fail().
 struct TemplateError {
   std::string message;

@@ -77,6 +77,7 @@ ChatPrompt ReadChatPrompt(const Fields& fields, Conversation conversation, const
                                  Guarded(tokenizer, conversation.tools),
                                  ReadRenderOptions(fields, tokenizer));
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCapacity) throw FromError(error);
     throw ApiError(400, Tokenizer::Unguard(error.what()), "messages");
   }
   prompt.text = Tokenizer::Unguard(guarded);

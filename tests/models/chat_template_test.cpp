@@ -221,6 +221,19 @@ TEST(TemplateSandbox, EndlessAndHugeTemplatesEndWithAClearError) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+TEST(ChatTemplate, MessagesThatNoTemplateCanHoldAreTheCallersFault) {
+  const ordered_json messages = {{{"role", "user"}, {"content", std::string(9 << 20, 'x')}},
+                                 {{"role", "user"}, {"content", std::string(9 << 20, 'y')}}};
+  try {
+    Render("{{ messages[0].content }}", messages);
+    ADD_FAILURE() << "18 MiB of text were taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCapacity);
+    EXPECT_EQ(std::string(error.what()).rfind("the messages and tools have 188743", 0), 0u)
+        << error.what();
+  }
+}
+
 TEST(TemplateSandbox, ValuesThatHoldThemselvesAreRefused) {
   EXPECT_NE(ErrorOf("{% set a = namespace() %}{% set a.x = [a] %}").find("cannot be stored"),
             std::string::npos);

@@ -215,6 +215,16 @@ TEST(Threads, AConnectionThatFindsNoneIsTurnedAway) {
   EXPECT_EQ(server.Stop(), 0) << server.log();
 }
 
+TEST(HugePrompts, ThatNoTemplateHoldsAreTooLongAndNameNoFileOfTheServers) {
+  const RunningServer server({"--max-context", "2048"});
+  const Json message = {{"role", "user"}, {"content", std::string(18'000'000, 'x')}};
+  const RunningServer::Reply reply =
+      server.Post("/v1/chat/completions", {{"messages", Json::array({message})}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(reply.error().find(".jinja"), std::string::npos) << reply.error();
+}
+
 TEST(ApiKey, IsAskedForEverywhereButHealthAndThePage) {
   RunningServer server({"--max-context", "2048", "--cors-origin", "http://app.example"},
                        {"STRATA_API_KEY=secret"});
