@@ -18,7 +18,7 @@ Json ErrorJson(const ApiError& error) {
                      : error.status() == 404 ? "not_found_error"
                      : error.status() < 500  ? "invalid_request_error"
                                              : "api_error";
-  return {{"type", "error"}, {"error", {{"type", type}, {"message", error.what()}}}};
+  return {{"type", "error"}, {"error", {{"type", type}, {"message", error.message()}}}};
 }
 
 class MessagesDialect : public AnswerDialect {

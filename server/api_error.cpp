@@ -21,7 +21,7 @@ const char* ApiError::type() const {
 
 nlohmann::ordered_json ApiError::Json() const {
   nlohmann::ordered_json json = {
-      {"message", what()}, {"type", type()}, {"param", nullptr}, {"code", nullptr}};
+      {"message", message_}, {"type", type()}, {"param", nullptr}, {"code", nullptr}};
   if (!param_.empty()) json["param"] = param_;
   if (!code_.empty()) json["code"] = code_;
   return json;

@@ -14,16 +14,20 @@ class ApiError : public std::runtime_error {
  public:
   ApiError(int status, const std::string& message, std::string param = "", std::string code = "")
       : std::runtime_error(message),
+        message_(message),
         status_(status),
         param_(std::move(param)),
         code_(std::move(code)) {}
 
+  // All of what(), which ends at the first NUL that a client sent.
+  const std::string& message() const { return message_; }
   int status() const { return status_; }
   const char* type() const;  // "invalid_request_error", "authentication_error", ...
   // {"message", "type", "param", "code"}; param and code are null when empty.
   nlohmann::ordered_json Json() const;
 
  private:
+  std::string message_;
   int status_;
   std::string param_, code_;
 };

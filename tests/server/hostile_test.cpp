@@ -146,6 +146,17 @@ TEST_F(HostileTest, PathsMethodsAndBodiesAreCheckedBeforeTheyAreRead) {
   Answers("nonsense\r\n\r\n", "400");
 }
 
+TEST_F(HostileTest, MessagesGoOnBehindTheZerosThatTheyQuote) {
+  const std::string body =
+      R"({"model": "a\u0000b", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})";
+  for (const char* path : {kChat, "/v1/messages"}) {
+    const RunningServer::Reply reply = server_->PostText(path, body);
+    EXPECT_EQ(reply.status, 404);
+    EXPECT_NE(reply.error().find("' is not served, 'tiny-glm-dsa' is"), std::string::npos)
+        << reply.body;
+  }
+}
+
 TEST_F(HostileTest, HeadersHaveABudget) {
   std::string many = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
   for (int i = 0; i < 10'000; ++i) many += "X-Header-" + std::to_string(i) + ": value\r\n";
