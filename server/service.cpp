@@ -108,12 +108,12 @@ std::unique_ptr<HttpResponse> CheckAccess(const Service& service, const HttpRequ
     // Without a key a page on the web must not reach the server through a visitor's browser.
     const std::string host = HostOf(request.header("Host"));
     if (options.loopback && !host.empty() && !IsLoopbackName(host))
-      return refuse(403, fmt::format("the host '{}' is not a loopback name; set --api-key to serve "
-                                     "under other names",
+      return refuse(403, fmt::format("the host '{}' is not a loopback name; set --api-key-file or "
+                                     "STRATA_API_KEY to serve under other names",
                                      host.substr(0, 100)));
     if (!origin.empty() && !allowed_origin && HostOf(origin) != host)
       return refuse(403, fmt::format("the origin '{}' may not call this server; allow it with "
-                                     "--cors-origin or set --api-key",
+                                     "--cors-origin, or set --api-key-file or STRATA_API_KEY",
                                      origin.substr(0, 100)));
   } else if (!IsOpen(request.path) && request.method != "OPTIONS") {
     const std::string bearer = request.header("Authorization");

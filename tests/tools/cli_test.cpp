@@ -293,6 +293,31 @@ TEST_F(Cli, StdinThatCannotBeReadOrEndsTooLateIsRefused) {
   ExpectFailure(Run("-n 1 --file '" + huge.string() + "'"), 1, {huge.string(), "268435456"});
 }
 
+// Messages send users to flags; those must exist.
+TEST_F(Cli, FlagsThatMessagesNameExist) {
+  std::string help = Run("--help").out;
+  for (const char* command : {"logits", "plan", "eval"})
+    help += Run(std::string(command) + " --help").out;
+  const std::set<std::string> known = FlagsIn(help);
+  const std::regex text(R"re("([^"\\\n]|\\.)*")re");
+  int named = 0;
+  for (const char* layer : {"kernels", "engine", "models", "server", "tools"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::path(STRATA_SOURCE_DIR) / layer)) {
+      if (entry.path().extension() != ".cpp") continue;
+      const std::string source = ReadTextFile(entry.path());
+      for (std::sregex_iterator match(source.begin(), source.end(), text), end; match != end;
+           ++match) {
+        for (const std::string& flag : FlagsIn(match->str())) {
+          EXPECT_TRUE(known.contains(flag)) << flag << " in " << entry.path();
+          ++named;
+        }
+      }
+    }
+  }
+  EXPECT_GT(named, 50);
+}
+
 TEST_F(Cli, SwitchesTakeZeroOrOne) {
   setenv("STRATA_TOPK_SPLIT", "maybe", 1);
   ExpectFailure(Run("--prompt x"), 2, {"STRATA_TOPK_SPLIT=maybe"});
