@@ -359,7 +359,7 @@ __device__ __forceinline__ void WalkUnit(const Arguments& args,
 }
 
 // Two CTAs of a cluster walk half of the chunks each. Then each of them joins the latents of one of
-// its warpgroups with what the other CTA sends to it, over the tiles.
+// its warpgroups with what the other CTA sends to it, over the query.
 template <Format kFormat, int kParts, bool kScores>
 __device__ __forceinline__ void WalkHalf(const Arguments& args,
                                          const Multiplier<kFormat, kParts, kScores>& multiplier,
@@ -369,9 +369,11 @@ __device__ __forceinline__ void WalkHalf(const Arguments& args,
   const MathThread& me = multiplier.me;
   R result{multiplier};
   result.Walk(0, chunks);
-  const uint32_t values = SharedAddress(shared + kOffsetRows) + (threadIdx.x & 127) * 16;
-  State* states = reinterpret_cast<State*>(shared + kOffsetRows + R::kValues * 512);  // [2][64]
-  ClusterSync();  // nobody reads tiles any more
+  constexpr int kStates = kOffsetQuery + R::kValues * 512;
+  static_assert(kStates + 2 * kUnitHeads * sizeof(State) <= kOffsetRows);
+  const uint32_t values = SharedAddress(shared + kOffsetQuery) + (threadIdx.x & 127) * 16;
+  State* states = reinterpret_cast<State*>(shared + kStates);  // [2][64]
+  ClusterSync();                                               // nobody reads a query any more
   if (rank != R::M::kWarpgroup) {
 #pragma unroll
     for (int i = 0; i < R::kValues; i += 4) {
