@@ -70,7 +70,7 @@ TEST_P(SelectionGraphGpuTest, GrowingLengthsReplayOneCapture) {
 
     ids.Poison();
     counts.Poison();
-    CheckParityCuda(cudaMemcpy(lengths.data(), now.data(), now.size() * 4, cudaMemcpyHostToDevice));
+    lengths.Assign(now);
     TopkSelect op = Op(device_scores.data(), lengths.data(), ids.data(), counts.data(),
                        workspace.data(), workspace.size());
     op.variant = GetParam();

@@ -140,8 +140,7 @@ TEST_F(SparseMlaGpuTest, ReplayOfACapturedGraphFollowsLengthsAndIds) {
   for (int32_t length : {0, 1, 64, 3000, 6144}) {
     std::vector<int32_t> lengths(c.lengths);
     for (int32_t& value : lengths) value = std::min(value, length);
-    CheckParityCuda(cudaMemcpy(device.lengths.data(), lengths.data(), lengths.size() * 4,
-                               cudaMemcpyHostToDevice));
+    device.lengths.Assign(lengths);
     device.out.Poison();
     graph->Replay(gpu_->DefaultStream());
     gpu_->Synchronize(gpu_->DefaultStream());

@@ -34,9 +34,11 @@ class BenchArray {
     CheckBench(
         cudaMalloc(reinterpret_cast<void**>(&data_), std::max<size_t>(count, 1) * sizeof(T)));
     CheckBench(cudaMemset(data_, 0, std::max<size_t>(count, 1) * sizeof(T)));
+    CheckBench(cudaDeviceSynchronize());  // the default stream is not ordered with the others
   }
   explicit BenchArray(const std::vector<T>& host) : BenchArray(host.size()) {
     CheckBench(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
+    CheckBench(cudaDeviceSynchronize());
   }
   BenchArray(const BenchArray&) = delete;
   BenchArray& operator=(const BenchArray&) = delete;

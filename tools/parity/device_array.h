@@ -1,4 +1,6 @@
-// A typed array on the current CUDA device, with one owner.
+// A typed array on the current CUDA device, with one owner. What is written to it is there when the
+// call returns: the default stream's copies and fills are not ordered with the non-blocking streams
+// that ops run on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,15 +23,25 @@ class DeviceArray {
   explicit DeviceArray(size_t count) : count_(count) {
     CheckParityCuda(cudaMalloc(reinterpret_cast<void**>(&data_), (count + 1) * sizeof(T)));
   }
-  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
-    CheckParityCuda(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) { Assign(host); }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   ~DeviceArray() { cudaFree(data_); }
-  // Fills with 0xff: NaN, or -1.
-  void Poison() { CheckParityCuda(cudaMemset(data_, 0xff, count_ * sizeof(T))); }
+  // As many values as the array has.
+  void Assign(const std::vector<T>& host) {
+    if (host.size() != count_) Fail(ErrorCode::kInternal, "strata-parity: sizes differ");
+    CheckParityCuda(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
+    CheckParityCuda(cudaDeviceSynchronize());
+  }
+  void FillBytes(int byte) const {
+    CheckParityCuda(cudaMemset(data_, byte, count_ * sizeof(T)));
+    CheckParityCuda(cudaDeviceSynchronize());
+  }
+  // NaN, or -1.
+  void Poison() const { FillBytes(0xff); }
+  // What the ops that have been launched leave.
   std::vector<T> Host() const {
+    CheckParityCuda(cudaDeviceSynchronize());
     std::vector<T> host(count_);
     CheckParityCuda(cudaMemcpy(host.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
     return host;

@@ -134,9 +134,8 @@ struct DeviceScan {
         histogram(static_cast<size_t>(host.rows * kScanHistogramBins)) {}
   // NaN in the scores, zeros in the histogram.
   void Clear() const {
-    CheckParityCuda(cudaMemset(scores.data(), 0xff, scores.size() * sizeof(float)));
-    CheckParityCuda(cudaMemset(histogram.data(), 0, histogram.size() * sizeof(uint32_t)));
-    CheckParityCuda(cudaDeviceSynchronize());
+    scores.Poison();
+    histogram.FillBytes(0);
   }
   // The op with the queries that the variant takes.
   IndexScan Op(ScanVariant variant) const {
