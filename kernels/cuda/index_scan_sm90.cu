@@ -4,8 +4,8 @@
 // All tiles of 64 keys of all units (some rows of a group) form one sequence; each CTA takes an
 // equal contiguous piece of it.
 //
-// - Warp 0 walks the piece and keeps a ring of tiles in flight: one bulk copy per page, bytes as
-//   stored.
+// - Warps 0 to 3 find the piece.
+// - Warp 0 walks it and keeps a ring of tiles in flight: one bulk copy per page, bytes as stored.
 // - Warps 1 to 3 bring a unit's queries to shared memory when the CTA enters it.
 // - Three warpgroups take the tiles in turn: keys from shared memory to registers (operand A),
 //   queries from shared memory (operand B, all heads of a block of rows at once), then relu,
@@ -75,38 +75,34 @@ struct RingPlace {
   }
 };
 
+// The unit that a walk of `tiles` enters at `place`, after `walked` tiles.
+__device__ __forceinline__ WalkedUnit UnitAt(const Launch& launch, const Place& place, int walked,
+                                             int tiles) {
+  const int first_row = place.of.first_row + (place.unit << launch.unit_bits);
+  return {first_row, min(1 << launch.unit_bits, place.of.first_row + place.of.rows - first_row),
+          place.tile - walked, min(walked + place.of.tiles - place.tile, tiles)};
+}
+
 class Producer {
  public:
   __device__ __forceinline__ Producer(const Launch& launch, Control& control, std::byte* ring,
                                       int lane)
       : launch_(launch), control_(control), ring_(ring), lane_(lane), policy_(EvictFirstPolicy()) {}
 
-  __device__ __forceinline__ void Run(const GroupTiles& first) {
-    const Schedule schedule(launch_.op, launch_.unit_bits, lane_, first);
-    const int rows_per_unit = 1 << launch_.unit_bits;
-    const int grid = static_cast<int>(gridDim.x), cta = static_cast<int>(blockIdx.x);
-    const int base = schedule.total() / grid, rest = schedule.total() - base * grid;
-    int begin = cta * base + min(cta, rest);
-    const int end = begin + base + (cta < rest ? 1 : 0);
+  // Those who bring the queries know the first unit.
+  __device__ __forceinline__ void Run(const Schedule& schedule, const Piece& piece) {
     if (lane_ == 0) {
-      control_.tiles = end - begin;
+      control_.tiles = piece.tiles;
       BarrierArrive(&control_.planned);
     }
     __syncwarp();
-    if (begin < end) {
-      int walked = 0;
-      Place place = schedule.Find(begin);
-      while (true) {
-        const int last = min(place.of.tiles, place.tile + end - begin), count = last - place.tile;
-        const int first_row = place.of.first_row + (place.unit << launch_.unit_bits);
-        const int rows = min(rows_per_unit, place.of.first_row + place.of.rows - first_row);
-        Announce({first_row, rows, place.tile - walked, walked + count});
-        Tiles(place, last);
-        walked += count;
-        begin += count;
-        if (begin >= end) break;
-        schedule.NextUnit(&place);
-      }
+    Place place = piece.place;
+    for (int walked = 0; walked < piece.tiles;) {
+      const WalkedUnit unit = UnitAt(launch_, place, walked, piece.tiles);
+      if (walked > 0) Announce(unit);
+      Tiles(place, place.tile + unit.end - walked);
+      walked = unit.end;
+      if (walked < piece.tiles) schedule.NextUnit(&place);
     }
     Announce({0, 0, 0, 0});
   }
@@ -168,22 +164,17 @@ class Producer {
   RingPlace at_, queue_at_;
 };
 
-// Warps 1 to 3: the queries, weights and lengths of each unit the CTA enters.
+// Warps 1 to 3: the queries, weights and lengths of each unit the CTA enters; `unit` is the first.
 template <int kRowBytes, int kHeads, int kBlockRows>
 __device__ __forceinline__ void LoadQueries(const Launch& launch, Control& control,
-                                            std::byte* queries, int thread) {
+                                            std::byte* queries, int thread, WalkedUnit unit) {
   constexpr int kPieces = kRowBytes / 16, kPanels = kRowBytes / 128, kColumns = kHeads * kBlockRows;
   const IndexScan& op = launch.op;
   const int heads = static_cast<int>(op.query.dim(1));
   const int64_t unit_bytes = kRowBytes / 128;  // bytes of one query value
   RingPlace at;
   uint32_t parity = 1;
-  while (true) {
-    BarrierWait(&control.queue_full[at.index], at.parity);
-    const WalkedUnit unit = control.queue[at.index];
-    BarrierArrive(&control.queue_empty[at.index]);
-    at.Advance(1, kQueue);
-    if (unit.rows == 0) return;
+  while (unit.rows > 0) {
     const int columns = (unit.rows + kBlockRows - 1) / kBlockRows * kColumns;
     const std::byte* source = static_cast<const std::byte*>(op.query.data);
     const auto load = [&](int i) {
@@ -206,20 +197,29 @@ __device__ __forceinline__ void LoadQueries(const Launch& launch, Control& contr
         if (first + b * kLoaders < columns * kPieces) pieces[b] = load(first + b * kLoaders);
       }
       if (first == thread) {
+        const auto weight_of = [&](int i) {
+          const int row = i / kHeads, head = i % kHeads;
+          return row < unit.rows && head < heads ? op.weights(unit.first_row + row, head) : 0.0f;
+        };
+        const auto set_weight = [&](int i, float weight) {
+          const int row = i / kHeads, head = i % kHeads;
+          const int place = head % 8 / 2 * (kHeads / 4) + head / 8 * 2 + head % 2;
+          control.weights[row * kHeads + place] = weight;
+        };
+        // In the round trip of the queries: the length of the thread's row and a weight.
+        const int length = thread < unit.rows ? op.lengths(unit.first_row + thread) : 0;
+        const float weight = kBlockRows == 1 ? weight_of(thread) : 0.0f;
         BarrierWait(&control.query_empty, parity);
         parity ^= 1u;
         if (thread == 0) control.unit = unit;
-        if (thread < kMaxGroupRows) {
-          control.lengths[thread] = thread < unit.rows ? min(op.lengths(unit.first_row + thread),
-                                                             static_cast<int>(op.scores.dim(1)))
-                                                       : 0;
-        }
+        if (thread < kMaxGroupRows)
+          control.lengths[thread] = min(length, static_cast<int>(op.scores.dim(1)));
+        if constexpr (kBlockRows == 1) {
+          static_assert(kColumns <= kLoaders);
+          if (thread < kColumns) set_weight(thread, weight);
+        } else {
 #pragma unroll 1
-        for (int i = thread; i < columns; i += kLoaders) {
-          const int row = i / kHeads, head = i % kHeads;
-          const int place = head % 8 / 2 * (kHeads / 4) + head / 8 * 2 + head % 2;
-          control.weights[row * kHeads + place] =
-              row < unit.rows && head < heads ? op.weights(unit.first_row + row, head) : 0.0f;
+          for (int i = thread; i < columns; i += kLoaders) set_weight(i, weight_of(i));
         }
       }
 #pragma unroll
@@ -240,6 +240,10 @@ __device__ __forceinline__ void LoadQueries(const Launch& launch, Control& contr
     }
     FenceAsync();
     BarrierArrive(&control.query_full);
+    BarrierWait(&control.queue_full[at.index], at.parity);
+    unit = control.queue[at.index];
+    BarrierArrive(&control.queue_empty[at.index]);
+    at.Advance(1, kQueue);
   }
 }
 
@@ -445,8 +449,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   Control& control = *reinterpret_cast<Control*>(ring + launch.stages * launch.slot_bytes);
   const int thread = static_cast<int>(threadIdx.x), warp = thread >> 5;
   // The lengths are on their way while the barriers are made.
+  const int lane = thread & 31;
   GroupTiles first{};
-  if (warp == 0) first = Schedule::First(launch.op, launch.unit_bits, thread);
+  if (warp < 4) first = Schedule::First(launch.op, launch.unit_bits, lane);
   if (thread == 32) {
 #pragma unroll 1
     for (int i = 0; i < launch.stages; ++i) {
@@ -476,10 +481,14 @@ __global__ void __launch_bounds__(kThreads, 1)
                                          (thread - 128) & 127);
   } else {
     if constexpr (kUneven) GiveRegisters<56>();
+    const Schedule schedule(launch.op, launch.unit_bits, lane, first);
+    const Piece piece = schedule.PieceOf(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
     if (warp > 0) {
-      LoadQueries<kRowBytes, kHeads, kBlockRows>(launch, control, queries, thread - 32);
+      const WalkedUnit unit =
+          piece.tiles > 0 ? UnitAt(launch, piece.place, 0, piece.tiles) : WalkedUnit{0, 0, 0, 0};
+      LoadQueries<kRowBytes, kHeads, kBlockRows>(launch, control, queries, thread - 32, unit);
     } else {
-      Producer(launch, control, ring, thread).Run(first);
+      Producer(launch, control, ring, thread).Run(schedule, piece);
     }
   }
 #endif

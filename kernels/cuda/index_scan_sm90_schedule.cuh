@@ -60,6 +60,12 @@ struct Place {
   int tile;         // tile of the unit
 };
 
+// A CTA's part of the sequence.
+struct Piece {
+  int tiles;
+  Place place;  // of the first
+};
+
 class Schedule {
  public:
   // `mine`: the lane's of the first 32 groups, from First(). A unit has 1 << unit_bits rows.
@@ -81,7 +87,11 @@ class Schedule {
     const int groups = Groups(op);
     return TilesOf(op, unit_bits, groups == 1 ? 0 : lane, groups);
   }
-  __device__ __forceinline__ int total() const { return total_; }
+  __device__ __forceinline__ Piece PieceOf(int cta, int ctas) const {
+    const int base = total_ / ctas, rest = total_ - base * ctas,
+              tiles = base + (cta < rest ? 1 : 0);
+    return {tiles, tiles > 0 ? Find(cta * base + min(cta, rest)) : Place{}};
+  }
 
   __device__ __forceinline__ Place Find(int position) const {
     if (groups_ == 1) return At(0, mine_, position);
