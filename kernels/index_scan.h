@@ -22,8 +22,11 @@ ScanVariant SwitchedScanVariant(int scores_halve);
 
 // scores(r, j) = sum_h weights(r, h) * max(0, sum_d query(r, h, d) * key(j, d)), fp32 accumulation,
 // for j < lengths(r). `weights` carries every scale of the query side; an fp8 key's own scale
-// multiplies the sum. Entries at and behind lengths(r) are not written. The keys of a sequence are
-// read once for all rows of its group.
+// multiplies the sum. Entries at and behind lengths(r) are not written; a negative length counts as
+// 0, one beyond the capacity is refused on the CPU and counts as the capacity on CUDA. NaN in a
+// product makes the score NaN. Variants for tensor cores pad heads (to a multiple of 8, 32 or 64)
+// with zeros, so that a key with an infinite value scores NaN where they do. The keys of a sequence
+// are read once for all rows of its group.
 struct IndexScan {
   // [rows, heads, dim]. CPU: fp32. CUDA: what the chosen variant states.
   AnyView<3> query;

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 #include <mutex>
+#include <utility>
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/device_scope.h"
 #include "kernels/status.h"
 
 namespace strata {
@@ -35,26 +38,24 @@ const DeviceLimits& LimitsOf(int ordinal) {
   return limits[ordinal];
 }
 
+void AllowSharedBytes(const void* kernel, int bytes, const char* what) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, int> allowed;
+  int ordinal = 0;
+  CheckCuda(cudaGetDevice(&ordinal), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  int& most = allowed[{ordinal, kernel}];
+  if (bytes <= most) return;
+  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what);
+  most = bytes;
+}
+
 }  // namespace cuda
 
 namespace {
 
 using cuda::CheckCuda;
-
-// Makes a device current for a scope.
-class DeviceScope {
- public:
-  explicit DeviceScope(int ordinal) {
-    CheckCuda(cudaGetDevice(&previous_), "cudaGetDevice");
-    if (previous_ != ordinal) CheckCuda(cudaSetDevice(ordinal), "cudaSetDevice");
-  }
-  ~DeviceScope() { cudaSetDevice(previous_); }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  int previous_ = 0;
-};
+using cuda::DeviceScope;
 
 cudaStream_t Native(Stream stream) { return static_cast<cudaStream_t>(stream.native); }
 

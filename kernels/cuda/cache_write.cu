@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/device_scope.h"
 
 namespace strata::cuda {
 
@@ -248,6 +249,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void Run(const WriteLatent& op, Stream stream) {
   if (op.values.dim(0) == 0) return;
+  const DeviceScope scope(stream.device.ordinal);
   WriteLatentKernel<<<static_cast<unsigned>(op.values.dim(0)), kThreads, 0,
                       static_cast<cudaStream_t>(stream.native)>>>(op);
   CheckCuda(cudaGetLastError(), "WriteLatent: launch");
@@ -255,6 +257,7 @@ void Run(const WriteLatent& op, Stream stream) {
 
 void Run(const WriteIndexKeys& op, Stream stream) {
   if (op.keys.dim(0) == 0) return;
+  const DeviceScope scope(stream.device.ordinal);
   WriteIndexKeysKernel<<<static_cast<unsigned>(op.keys.dim(0)), kThreads, 0,
                          static_cast<cudaStream_t>(stream.native)>>>(op);
   CheckCuda(cudaGetLastError(), "WriteIndexKeys: launch");
@@ -262,6 +265,7 @@ void Run(const WriteIndexKeys& op, Stream stream) {
 
 void Run(const WritePooledKeys& op, Stream stream) {
   if (op.keys.dim(0) == 0) return;
+  const DeviceScope scope(stream.device.ordinal);
   WritePooledKeysKernel<<<static_cast<unsigned>(op.keys.dim(0)), kThreads, 0,
                           static_cast<cudaStream_t>(stream.native)>>>(op);
   CheckCuda(cudaGetLastError(), "WritePooledKeys: launch");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/device_scope.h"
 #include "kernels/cuda/index_scan_variants.h"
 #include "kernels/status.h"
 
@@ -98,6 +99,7 @@ ScanVariant ResolveScanVariant(const IndexScan& op, int sm) {
 
 void Run(const IndexScan& op, Stream stream) {
   const DeviceLimits& limits = LimitsOf(stream.device.ordinal);
+  const DeviceScope scope(stream.device.ordinal);
   const auto native = static_cast<cudaStream_t>(stream.native);
   const ScanVariant variant = ResolveScanVariant(op, limits.sm);
   switch (variant) {

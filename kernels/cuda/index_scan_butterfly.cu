@@ -46,7 +46,7 @@ __device__ __forceinline__ float Partial(const float4& key, const float4& query)
                    __fmaf_rn(key.z, query.z, __fmaf_rn(key.y, query.y, __fmul_rn(key.x, query.x))));
 }
 __device__ __forceinline__ float Weighted(float dot, float weight) {
-  return __fmul_rn(fmaxf(dot, 0.0f), weight);
+  return __fmul_rn(Relu(dot), weight);
 }
 
 // Sums of kValues values over the warp; scores of the unit's rows for one key come out in
@@ -215,6 +215,7 @@ void RunScanButterfly(const IndexScan& op, bool halve, int multiprocessors, cuda
   const int64_t steps = (op.scores.dim(1) + 31) / 32, lines = groups * launch.units;
   const int64_t across =
       std::clamp<int64_t>(multiprocessors * 4 / lines, 1, std::max<int64_t>(steps, 1));
+  CheckGrid(lines, "IndexScan butterfly", "groups of rows");
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(lines));
   const bool f32 = op.keys.layout.dtype == DType::kF32;
   const auto run =

@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(kThreads) ScanMmaKernel(const __grid_constant_
           }
           const float2 w =
               *reinterpret_cast<const float2*>(weights + row * launch.columns + block + 2 * quad);
-          low = fmaf(fmaxf(c[1], 0.0f), w.y, fmaf(fmaxf(c[0], 0.0f), w.x, low));
-          high = fmaf(fmaxf(c[3], 0.0f), w.y, fmaf(fmaxf(c[2], 0.0f), w.x, high));
+          low = fmaf(Relu(c[1]), w.y, fmaf(Relu(c[0]), w.x, low));
+          high = fmaf(Relu(c[3]), w.y, fmaf(Relu(c[2]), w.x, high));
         }
         const float other = __shfl_xor_sync(~0u, (quad & 1) != 0 ? low : high, 1);
         float sum = ((quad & 1) != 0 ? high : low) + other;
@@ -165,9 +165,8 @@ void RunScanMma(const IndexScan& op, int multiprocessors, cudaStream_t stream) {
   const int64_t tiles = (op.scores.dim(1) + kTile - 1) / kTile, lines = groups * launch.units;
   const int64_t across =
       std::clamp<int64_t>(multiprocessors * 2 / lines, 1, std::max<int64_t>(tiles, 1));
-  CheckCuda(cudaFuncSetAttribute(ScanMmaKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 kSharedBytes),
-            "IndexScan mma: shared memory size");
+  CheckGrid(lines, "IndexScan mma", "groups of rows");
+  AllowSharedBytes(ScanMmaKernel, kSharedBytes, "IndexScan mma: shared memory size");
   ScanMmaKernel<<<dim3(static_cast<unsigned>(across), static_cast<unsigned>(lines)), kThreads,
                   kSharedBytes, stream>>>(launch);
   CheckCuda(cudaGetLastError(), "IndexScan mma");

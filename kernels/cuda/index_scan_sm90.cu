@@ -21,6 +21,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/index_scan_sm90_schedule.cuh"
+#include "kernels/cuda/index_scan_unit.cuh"
 #include "kernels/cuda/index_scan_variants.h"
 #include "kernels/order.h"
 
@@ -392,14 +393,14 @@ __device__ __forceinline__ void Score(const Launch& launch, Control& control,
         for (int j = 0; j < kHeads / 16; ++j) {
           const float4 w = kWindow ? *reinterpret_cast<const float4*>(weights + 4 * j) : held[j];
           const int i = 8 * (r * (kHeads / 16) + j);
-          sums[0] = fmaf(fmaxf(d[i], 0.0f), w.x, sums[0]);
-          sums[1] = fmaf(fmaxf(d[i + 1], 0.0f), w.y, sums[1]);
-          sums[2] = fmaf(fmaxf(d[i + 2], 0.0f), w.x, sums[2]);
-          sums[3] = fmaf(fmaxf(d[i + 3], 0.0f), w.y, sums[3]);
-          sums[0] = fmaf(fmaxf(d[i + 4], 0.0f), w.z, sums[0]);
-          sums[1] = fmaf(fmaxf(d[i + 5], 0.0f), w.w, sums[1]);
-          sums[2] = fmaf(fmaxf(d[i + 6], 0.0f), w.z, sums[2]);
-          sums[3] = fmaf(fmaxf(d[i + 7], 0.0f), w.w, sums[3]);
+          sums[0] = fmaf(Relu(d[i]), w.x, sums[0]);
+          sums[1] = fmaf(Relu(d[i + 1]), w.y, sums[1]);
+          sums[2] = fmaf(Relu(d[i + 2]), w.x, sums[2]);
+          sums[3] = fmaf(Relu(d[i + 3]), w.y, sums[3]);
+          sums[0] = fmaf(Relu(d[i + 4]), w.z, sums[0]);
+          sums[1] = fmaf(Relu(d[i + 5]), w.w, sums[1]);
+          sums[2] = fmaf(Relu(d[i + 6]), w.z, sums[2]);
+          sums[3] = fmaf(Relu(d[i + 7]), w.w, sums[3]);
         }
         low_sum[r] = sums[0] + sums[1];
         high_sum[r] = sums[2] + sums[3];
@@ -448,8 +449,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   std::byte* ring = queries + launch.query_bytes;
   Control& control = *reinterpret_cast<Control*>(ring + launch.stages * launch.slot_bytes);
   const int thread = static_cast<int>(threadIdx.x), warp = thread >> 5;
-  // The lengths are on their way while the barriers are made.
   const int lane = thread & 31;
+  // The lengths are on their way while the barriers are made.
   GroupTiles first{};
   if (warp < 4) first = Schedule::First(launch.op, launch.unit_bits, lane);
   if (thread == 32) {
@@ -505,8 +506,7 @@ void LaunchScan(Launch launch, int multiprocessors, int shared_bytes, cudaStream
   const int fit = std::min((shared_bytes - fixed) / launch.slot_bytes, kMaxStages);
   launch.stages = fit / kMathGroups * kMathGroups;
   const int bytes = fixed + launch.stages * launch.slot_bytes;
-  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-            "IndexScan: shared memory size");
+  AllowSharedBytes(kernel, bytes, "IndexScan: shared memory size");
   kernel<<<multiprocessors, kThreads, bytes, stream>>>(launch);
   CheckCuda(cudaGetLastError(), "IndexScan sm90");
 }

@@ -1,11 +1,22 @@
-// How the scans of every architecture walk a group's rows: at most `rows_per_unit` rows at a time
-// over a stretch of keys.
+// What the scans share: relu, and how those of every architecture walk a group's rows, at most
+// `rows_per_unit` rows at a time over a stretch of keys.
 #pragma once
 
 #include "kernels/index_scan.h"
 #include "kernels/order.h"
 
 namespace strata::cuda {
+
+// max(x, 0), and NaN for NaN, which fmaxf() would make 0.
+__device__ __forceinline__ float Relu(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return x <= 0.0f ? 0.0f : x;
+#endif
+}
 
 struct ScanUnit {
   int first_row, rows, longest;

@@ -563,8 +563,7 @@ void RunTopkRows(const TopkSelect& op, const TopkRowsPlan& plan, bool behind,
                 .shortlist = shortlist && list <= room && capacity <= kMostListedCandidates};
   const int bytes = static_cast<int>(
       sizeof(Shared) + std::max(launch.shortlist ? list : 0, kListedBytes + cached * 4));
-  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-            "TopkSelect: shared memory size");
+  AllowSharedBytes(kernel, bytes, "TopkSelect: shared memory size");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(rows * cluster));
   config.blockDim = dim3(kTopkThreads);

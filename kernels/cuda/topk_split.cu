@@ -172,6 +172,7 @@ size_t TopkSplitWorkspaceBytes(int64_t rows, int64_t) {
 
 void RunTopkSplit(const TopkSelect& op, const DeviceLimits& limits, cudaStream_t stream) {
   const int64_t rows = op.ids.dim(0), capacity = op.scores.dim(1);
+  CheckGrid(rows, "TopkSelect split", "rows");
   const uintptr_t base = (reinterpret_cast<uintptr_t>(op.workspace.data) + 63) / 64 * 64;
   // Two CTAs per multiprocessor over all rows, chunks neither tiny nor too many for a row's state.
   const int64_t wanted =

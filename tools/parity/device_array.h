@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/status.h"
@@ -37,8 +38,8 @@ class DeviceArray {
     CheckParityCuda(cudaMemset(data_, byte, count_ * sizeof(T)));
     CheckParityCuda(cudaDeviceSynchronize());
   }
-  // NaN, or -1.
-  void Poison() const { FillBytes(0xff); }
+  // NaN, or a number that no op writes (-1 is one that they do).
+  void Poison() const { FillBytes(std::is_integral_v<T> ? 0x4d : 0xff); }
   // What the ops that have been launched leave.
   std::vector<T> Host() const {
     CheckParityCuda(cudaDeviceSynchronize());

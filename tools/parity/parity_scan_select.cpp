@@ -119,6 +119,14 @@ int ParityScanSelect(bool small) {
       }
     }
   }
+  for (TopkVariant variant : {TopkVariant::kAuto, TopkVariant::kWide, TopkVariant::kSplit}) {
+    Compare({.key = DType::kBf16,
+             .heads = 32,
+             .window = 3,
+             .longest = small ? 700 : 20000,
+             .special = true},
+            small ? 64 : 2048, ScanVariant::kAuto, variant, *cpu, *gpu, &failures);
+  }
   for (DType key : {DType::kF32, DType::kBf16}) {
     for (int64_t heads : {4, 32}) {
       if (small && heads == 32) continue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -21,12 +22,16 @@ struct ScanShape {
   int64_t longest = 1000;  // keys
   bool f32_query = false;  // else the queries have the keys' type
   int64_t dim = 128;
+  // NaN in a few keys and in the last row's query, a row of negative length, pages further apart
+  // than they are long.
+  bool special = false;
 };
 
 struct ScanCase {
   ScanShape shape;
   KeyLayout layout;
   int64_t rows = 0, sequences = 0, max_pages = 0, capacity = 0;
+  int64_t page_stride = 0;            // bytes
   std::vector<float> query;           // values that every query type of the case holds exactly
   std::vector<std::byte> query_code;  // the same in the keys' type
   std::vector<float> weights, scores;
@@ -42,8 +47,7 @@ struct ScanCase {
     op.rows = {MakeView(sequence_data, {rows}),
                MakeView(first_data, {static_cast<int64_t>(first_row.size())})};
     op.lengths = MakeView(length_data, {rows});
-    op.keys = {cache_data, layout, layout.PageBytes(),
-               MakeView(table_data, {sequences, max_pages})};
+    op.keys = {cache_data, layout, page_stride, MakeView(table_data, {sequences, max_pages})};
     op.scores = MakeView(score_data, {rows, capacity});
     return op;
   }
@@ -75,13 +79,15 @@ inline ScanCase MakeScanCase(const ScanShape& shape, uint64_t seed, Stream cpu) 
   c.sequences = static_cast<int64_t>(ends.size());
   c.max_pages = (shape.longest + c.layout.KeysPerPage() - 1) / c.layout.KeysPerPage();
   c.capacity = c.max_pages * c.layout.KeysPerPage();
+  c.page_stride = c.layout.PageBytes() + (shape.special ? 64 : 0);
+  if (shape.special) c.lengths[1] = -5;
   const int64_t pages = c.sequences * c.max_pages;
   c.block_table.resize(static_cast<size_t>(pages));
   std::iota(c.block_table.begin(), c.block_table.end(), 0);
   std::shuffle(c.block_table.begin(), c.block_table.end(), random);
-  c.cache.resize(static_cast<size_t>(pages * c.layout.PageBytes()));
+  c.cache.resize(static_cast<size_t>(pages * c.page_stride));
   for (int64_t p = 0; p < pages; ++p) {
-    std::byte* page = c.cache.data() + p * c.layout.PageBytes();
+    std::byte* page = c.cache.data() + p * c.page_stride;
     for (int64_t i = 0; i < c.layout.KeysPerPage() * shape.dim; ++i) {
       const float x = normal(random);
       if (shape.key == DType::kF32) reinterpret_cast<float*>(page)[i] = x;
@@ -94,11 +100,20 @@ inline ScanCase MakeScanCase(const ScanShape& shape, uint64_t seed, Stream cpu) 
             (0.25f + std::abs(normal(random))) / 64.0f;
       }
     }
+    if (!shape.special || p % 3 != 0) continue;
+    // An fp8 key that has a NaN has it in its scale.
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    const int64_t value = c.layout.KeysPerPage() / 2 * shape.dim + 5;
+    if (shape.key == DType::kF32) reinterpret_cast<float*>(page)[value] = kNaN;
+    if (shape.key == DType::kBf16) reinterpret_cast<uint16_t*>(page)[value] = FloatToBf16(kNaN);
+    if (shape.key == DType::kFp8E4M3)
+      reinterpret_cast<float*>(page + c.layout.ScaleOffset())[c.layout.KeysPerPage() / 2] = kNaN;
   }
   const int64_t values = c.rows * shape.heads * shape.dim;
   c.query_code.resize(static_cast<size_t>(values * DTypeBytes(shape.key)));
   for (int64_t i = 0; i < values; ++i) {
     float x = normal(random);
+    if (shape.special && i == values - 7) x = std::numeric_limits<float>::quiet_NaN();
     if (shape.key == DType::kBf16 && !shape.f32_query) {
       const uint16_t code = FloatToBf16(x);
       reinterpret_cast<uint16_t*>(c.query_code.data())[i] = code;
