@@ -56,10 +56,36 @@ void CheckLatent(const char* op, const LatentPages& pages) {
   }
 }
 
+#if defined(STRATA_HAVE_CUDA)
+// Scales lie at multiples of their 4 bytes, which is how a device can load them.
+void CheckCudaScales(const char* op, const LatentPages& pages) {
+  const LatentLayout& layout = pages.layout;
+  if (layout.ScaleBytes() == 0) return;
+  if (layout.latent % 4 != 0 || layout.RowBytes() % 4 != 0 || pages.page_stride % 4 != 0) {
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: {} rows of {} + {} values, {} bytes a page; on CUDA `latent` and "
+                     "page_stride are multiples of 4 and `rope` is even",
+                     op, DTypeName(layout.dtype), layout.latent, layout.rope, pages.page_stride));
+  }
+}
+void CheckCudaScales(const char* op, const KeyPages& pages) {
+  if (pages.layout.dtype != DType::kFp8E4M3) return;
+  if (pages.layout.ScaleOffset() % 4 != 0 || pages.page_stride % 4 != 0) {
+    Fail(ErrorCode::kShape,
+         fmt::format("{}: {} fp8 keys of {} values and {} bytes a page; on CUDA the bytes of a "
+                     "page's keys and page_stride are multiples of 4",
+                     op, pages.layout.KeysPerPage(), pages.layout.dim, pages.page_stride));
+  }
+}
+#endif
+
 void CheckWorkspace(const char* op, const View<std::byte, 1>& workspace, size_t needed) {
   if (static_cast<size_t>(workspace.dim(0)) < needed) {
     Fail(ErrorCode::kShape,
          fmt::format("{}: workspace of {} bytes, {} are needed", op, workspace.dim(0), needed));
+  }
+  if (needed > 0 && reinterpret_cast<uintptr_t>(workspace.data) % 16 != 0) {
+    Fail(ErrorCode::kShape, fmt::format("{}: the workspace does not start at 16 bytes", op));
   }
 }
 
@@ -73,6 +99,7 @@ void Run(const WriteLatent& op, Stream stream) {
   CheckLatent("WriteLatent", op.pages);
   if (stream.device.kind == DeviceKind::kCpu) return cpu::Run(op, stream);
 #if defined(STRATA_HAVE_CUDA)
+  CheckCudaScales("WriteLatent", op.pages);
   return cuda::Run(op, stream);
 #else
   NoCuda("WriteLatent");
@@ -92,6 +119,7 @@ void Run(const WriteIndexKeys& op, Stream stream) {
   }
   if (stream.device.kind == DeviceKind::kCpu) return cpu::Run(op, stream);
 #if defined(STRATA_HAVE_CUDA)
+  CheckCudaScales("WriteIndexKeys", op.pages);
   return cuda::Run(op, stream);
 #else
   NoCuda("WriteIndexKeys");
@@ -117,6 +145,7 @@ void Run(const WritePooledKeys& op, Stream stream) {
   }
   if (stream.device.kind == DeviceKind::kCpu) return cpu::Run(op, stream);
 #if defined(STRATA_HAVE_CUDA)
+  CheckCudaScales("WritePooledKeys", op.pages);
   return cuda::Run(op, stream);
 #else
   NoCuda("WritePooledKeys");
@@ -142,6 +171,7 @@ void Run(const IndexScan& op, Stream stream) {
                      capacity.value, op.keys.block_table.dim(1), covered));
   }
   if (rows.value == 0) return;
+  if (heads.value == 0) Fail(ErrorCode::kShape, "IndexScan: query has no heads");
   if (stream.device.kind == DeviceKind::kCpu) {
     if (op.query.dtype != DType::kF32) {
       Fail(ErrorCode::kShape,
@@ -155,6 +185,7 @@ void Run(const IndexScan& op, Stream stream) {
     return cpu::Run(op, stream);
   }
 #if defined(STRATA_HAVE_CUDA)
+  CheckCudaScales("IndexScan", op.keys);
   return cuda::Run(op, stream);
 #else
   NoCuda("IndexScan");
@@ -201,7 +232,7 @@ size_t SparseMla::WorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
     return cpu::SparseMlaWorkspaceBytes(heads, columns, layout, stream.pool->threads());
   }
 #if defined(STRATA_HAVE_CUDA)
-  return cuda::SparseMlaWorkspaceBytes(rows, heads, columns, layout);
+  return cuda::SparseMlaWorkspaceBytes(rows, heads, columns, layout, stream.device.ordinal);
 #else
   (void)rows;
   NoCuda("SparseMla");
@@ -219,6 +250,7 @@ void Run(const SparseMla& op, Stream stream) {
   MatchRows("SparseMla", op.rows, &rows);
   CheckLatent("SparseMla", op.pages);
   if (rows.value == 0) return;
+  if (heads.value == 0) Fail(ErrorCode::kShape, "SparseMla: query has no heads");
   CheckWorkspace(
       "SparseMla", op.workspace,
       SparseMla::WorkspaceBytes(rows.value, heads.value, columns.value, op.pages.layout, stream));
@@ -230,6 +262,7 @@ void Run(const SparseMla& op, Stream stream) {
     return cpu::Run(op, stream);
   }
 #if defined(STRATA_HAVE_CUDA)
+  CheckCudaScales("SparseMla", op.pages);
   return cuda::Run(op, stream);
 #else
   NoCuda("SparseMla");

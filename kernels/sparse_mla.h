@@ -20,6 +20,10 @@ struct SparseMla {
   float scale = 1.0f;
   View<float, 3> out;       // [rows, heads, latent]
   View<float, 2> lse = {};  // optional [rows, heads]: natural log of the sum of exp(s)
+  // CUDA folds a row's partial results in one of three orders, by the rows of the call. Calls that
+  // state the same number here, at least their rows, use one order: then a row's bits do not depend
+  // on the other rows. 0: the order that is fastest for this call. The CPU has one order.
+  int64_t order_rows = 0;
   View<std::byte, 1> workspace = {};
   static size_t WorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
                                const LatentLayout& layout, Stream stream);
@@ -34,6 +38,6 @@ size_t SparseMlaWorkspaceBytes(int64_t heads, int64_t columns, const LatentLayou
 namespace cuda {
 void Run(const SparseMla& op, Stream stream);
 size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
-                               const LatentLayout& layout);
+                               const LatentLayout& layout, int ordinal);
 }  // namespace cuda
 }  // namespace strata

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/device_scope.h"
 #include "kernels/cuda/sparse_mla_split.cuh"
 #include "kernels/cuda/sparse_mla_variants.h"
 #include "kernels/status.h"
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(128)
     op.out(row, head, d) = value * inverse;
   }
   if (op.lse.data != nullptr && threadIdx.x == 0) {
-    op.lse(row, head) = sum > 0.0f ? (maximum + log2f(sum)) / kLog2E : -INFINITY;
+    op.lse(row, head) = sum == 0.0f ? -INFINITY : (maximum + log2f(sum)) / kLog2E;
   }
 }
 
@@ -92,6 +93,7 @@ const SparseMlaVariant& ChooseSparseMla(const SparseMla& op, int ordinal) {
 }
 
 void Run(const SparseMla& op, Stream stream) {
+  const DeviceScope scope(stream.device.ordinal);
   const SparseMlaVariant& variant = ChooseSparseMla(op, stream.device.ordinal);
   const size_t bytes = variant.WorkspaceBytes(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
                                               op.pages.layout.dtype, op.pages.layout.latent);
@@ -109,9 +111,7 @@ void Run(const SparseMla& op, Stream stream) {
 // sm_90a kernel when they are as usual is reserved for it alone. fp32 stands for any storage type,
 // so that it bounds them all.
 size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
-                               const LatentLayout& layout) {
-  int ordinal = 0;
-  CheckCuda(cudaGetDevice(&ordinal), "SparseMla: device");
+                               const LatentLayout& layout, int ordinal) {
   const bool sm90 = DeviceSm(ordinal) == 90 && SparseMlaSm90Serves(layout, heads);
   const size_t fast =
       sm90 ? kSparseMlaSm90.WorkspaceBytes(rows, heads, columns, layout.dtype, layout.latent) : 0;

@@ -244,14 +244,13 @@ const SparseMlaVariant kSparseMlaMma = {
              (op.query.dtype == DType::kF32 || op.query.dtype == DType::kBf16);
     },
     [](const SparseMla& op, cudaStream_t stream) {
+      CheckGrid(op.query.dim(0), "SparseMla mma", "rows");
       const SplitWorkspace workspace = TakeSplitWorkspace(op);
       const dim3 grid(static_cast<unsigned>(workspace.splits),
                       static_cast<unsigned>((op.query.dim(1) + kHeads - 1) / kHeads),
                       static_cast<unsigned>(op.query.dim(0)));
       WithStorageType(op.pages.layout.dtype, [&]<DType kDType>() {
-        CheckCuda(cudaFuncSetAttribute(MmaKernel<kDType>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles)),
-                  "SparseMla: shared memory size");
+        AllowSharedBytes(MmaKernel<kDType>, sizeof(Tiles), "SparseMla: shared memory size");
         MmaKernel<kDType><<<grid, kThreads, sizeof(Tiles), stream>>>(op, workspace);
       });
       CheckCuda(cudaGetLastError(), "SparseMla: launch (mma)");

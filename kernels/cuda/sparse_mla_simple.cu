@@ -142,6 +142,7 @@ const SparseMlaVariant kSparseMlaSimple = {
              (op.query.dtype == DType::kF32 || op.query.dtype == DType::kBf16);
     },
     [](const SparseMla& op, cudaStream_t stream) {
+      CheckGrid(op.query.dim(0), "SparseMla simple", "rows");
       const SplitWorkspace workspace = TakeSplitWorkspace(op);
       const dim3 grid(static_cast<unsigned>(workspace.splits),
                       static_cast<unsigned>((op.query.dim(1) + kHeads - 1) / kHeads),

@@ -1,5 +1,6 @@
 // Launches of the sm_90a sparse attention kernel: which plan, which instantiation.
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "kernels/cuda/sparse_mla_sm90.cuh"
@@ -119,9 +120,12 @@ size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads
   return FactsBytes(partials) + ValuesBytes(partials, dtype == DType::kBf16);
 }
 
-SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype) {
+SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype,
+                                  int64_t order_rows) {
   const int64_t units = rows * Groups(heads), chunks = Chunks(columns);
-  if (units <= DealtUnits(dtype) && chunks > 1 && chunks <= sm90::kMaxSplitChunks) {
+  // The order of a row's fold depends on these alone.
+  const int64_t order_units = std::max(rows, order_rows) * Groups(heads);
+  if (order_units <= DealtUnits(dtype) && chunks > 1 && chunks <= sm90::kMaxSplitChunks) {
     // A single unit's latents go to two CTAs. More would leave no multiprocessor on which the merge
     // can wait.
     const int parts = units == 1 ? 2 : 1;
@@ -130,7 +134,7 @@ SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, 
     const int64_t pairs = (chunks + 1) / 2, each = (pairs + room - 1) / room;
     return {static_cast<int>((pairs + each - 1) / each), 1};
   }
-  const int splits = units <= kMultiprocessors / 2 && chunks > 1 ? 2 : 1;
+  const int splits = order_units <= kMultiprocessors / 2 && chunks > 1 ? 2 : 1;
   for (int parts : {4, 2}) {
     if (units * splits * parts <= kMultiprocessors) return {splits, parts};
   }
@@ -149,6 +153,8 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
   args.cache = reinterpret_cast<const uint8_t*>(op.pages.base);
   args.page_stride = op.pages.page_stride;
   args.block_table = op.pages.block_table.data, args.table_stride = op.pages.block_table.stride[0];
+  args.cells = static_cast<int>(
+      std::min<int64_t>(op.pages.block_table.dim(1) * kPageCells, std::numeric_limits<int>::max()));
   args.sequence = op.rows.sequence.data;
   args.ids = op.ids.data, args.ids_stride = op.ids.stride[0];
   args.columns = static_cast<int>(columns), args.chunks = static_cast<int>(Chunks(columns));
@@ -173,15 +179,13 @@ void RunSparseMlaSm90(const SparseMla& op, const SparseMlaPlan& plan, cudaStream
       : op.pages.layout.dtype == DType::kInt8  ? KernelOf<Format::kInt8>(spread, plan.parts)
                                                : KernelOf<Format::kBf16>(spread, plan.parts);
   const int shared = bf16 ? sm90::kSharedBytes<true> : sm90::kSharedBytes<false>;
-  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-            "SparseMla: shared memory size");
+  AllowSharedBytes(kernel, shared, "SparseMla: shared memory size");
   Launch(kernel, dim3(static_cast<unsigned>(units * plan.parts * plan.splits)), sm90::kThreads,
          shared, false, plan.splits == 2 ? 2 : 1, args, stream);
   if (!leaves) return;
   const Kernel merge = MergeOf(bf16, spread);
   const int merge_shared = sm90::MergeSharedBytes(args.partials);
-  CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributeMaxDynamicSharedMemorySize, merge_shared),
-            "SparseMla: shared memory size");
+  AllowSharedBytes(merge, merge_shared, "SparseMla: shared memory size");
   // The division of the multiprocessors' memory stays as it is.
   CheckCuda(cudaFuncSetAttribute(merge, cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared),
@@ -233,7 +237,7 @@ const SparseMlaVariant kSparseMlaSm90 = {
     [](const SparseMla& op, cudaStream_t stream) {
       RunSparseMlaSm90(op,
                        ChooseSparseMlaPlan(op.query.dim(0), op.query.dim(1), op.ids.dim(1),
-                                           op.pages.layout.dtype),
+                                           op.pages.layout.dtype, op.order_rows),
                        stream);
     },
     [](int64_t rows, int64_t heads, int64_t columns, DType dtype, int64_t) {

@@ -479,6 +479,16 @@ __device__ __forceinline__ void LeavePairs(const Arguments& args,
   }
 }
 
+// The multiplying warpgroups bring the query.
+template <bool kBf16>
+__device__ __forceinline__ void BringQuery(const Arguments& args, char* shared, int unit) {
+  Small<kBf16>* small = reinterpret_cast<Small<kBf16>*>(shared + kOffsetSmall<kBf16>);
+  LoadQuery<kBf16>(args, small->sum, SharedAddress(shared + kOffsetQuery), unit / args.groups,
+                   unit % args.groups);
+  FenceAsync();
+  NamedSync(kMathBarrier, kMathThreads);
+}
+
 // The part of a multiplying warpgroup in the kernel.
 template <Format kFormat, int kParts, Spread kSpread, bool kScores>
 __device__ __forceinline__ void Multiply(const Arguments& args, char* shared, int unit, int part,
@@ -489,9 +499,7 @@ __device__ __forceinline__ void Multiply(const Arguments& args, char* shared, in
   const int64_t row = unit / args.groups;
   const uint32_t query = SharedAddress(shared + kOffsetQuery);
   const MathThread me;
-  LoadQuery<kBf16>(args, small->sum, query, row, group);
-  FenceAsync();
-  NamedSync(kMathBarrier, kMathThreads);
+  if constexpr (kBf16) BringQuery<kBf16>(args, shared, unit);
   const Multiplier<kFormat, kParts, kScores> multiplier{args,
                                                         me,
                                                         small,
@@ -558,6 +566,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     small->last_column = -1;
   }
   __syncthreads();
+  length = min(max(length, 0), args.cells);
   int chunks = args.chunks;
   if (length < args.columns) {  // a short row: the columns behind its last valid id are not walked
     int last = -1;
@@ -603,20 +612,18 @@ __global__ void __launch_bounds__(kThreads, 1)
       CodeLoader<kFormat, kLeaves>{places, small, tiles, codes, (part + 1) * (4 / kParts)}.Run(
           first_id);
     }
-  } else if (threadIdx.x < kMathThreads / 2) {
-    if constexpr (!kHolds) {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-    } else {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-    }
-    Multiply<kFormat, kParts, kSpread, true>(args, shared, unit, part, rank, range);
   } else {
-    if constexpr (!kHolds) {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    // Both run the same instructions for it. Beside bf16 rows this spills registers: there each
+    // warpgroup has its own.
+    if constexpr (!kBf16 || !kHolds) asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    if constexpr (!kBf16) BringQuery<kBf16>(args, shared, unit);
+    if (threadIdx.x < kMathThreads / 2) {
+      if constexpr (kHolds) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+      Multiply<kFormat, kParts, kSpread, true>(args, shared, unit, part, rank, range);
     } else {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 192;");
+      if constexpr (kHolds) asm volatile("setmaxnreg.inc.sync.aligned.u32 192;");
+      Multiply<kFormat, kParts, kSpread, false>(args, shared, unit, part, rank, range);
     }
-    Multiply<kFormat, kParts, kSpread, false>(args, shared, unit, part, rank, range);
   }
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 #error "sm_90 builds of this file need the architecture-specific target: 90a"

@@ -136,7 +136,9 @@ struct CodeLoader {
       ratios = make_uint2(Bits(__floats2half2_rn(s[0] * inverse, s[1] * inverse)),
                           Bits(__floats2half2_rn(s[2] * inverse, s[3] * inverse)));
     } else {
-      log2_unit = log2f(fminf(fmaxf(__uint_as_float(bits.x), 8.7e-19f), 1.1e18f));
+      const float scale = __uint_as_float(bits.x);
+      // A scale that is no number makes NaN of the row, as its values would be.
+      log2_unit = isfinite(scale) ? log2f(fminf(fmaxf(scale, 8.7e-19f), 1.1e18f)) : NAN;
     }
     BarrierWait(&small->facts_empty[0], (k & 1) ^ 1);
 #pragma unroll

@@ -32,6 +32,7 @@ struct Arguments {
   int64_t page_stride;  // bytes
   const int32_t* block_table;
   int64_t table_stride;
+  int cells;  // that a row of the block table covers
   const int32_t* sequence;
   const int32_t* ids;
   int64_t ids_stride;
@@ -114,7 +115,7 @@ __device__ __forceinline__ float Normalised(float o, float inverse_sum) {
   return __fmaf_rn(o, inverse_sum, 0.0f);
 }
 __device__ __forceinline__ float NaturalLse(float reference, float sum) {
-  return sum > 0.0f ? (reference + log2f(sum)) * 0.6931471805599453f : -INFINITY;
+  return sum == 0.0f ? -INFINITY : (reference + log2f(sum)) * 0.6931471805599453f;
 }
 
 // What has been folded of one head: its reference and its sum.

@@ -21,7 +21,7 @@ struct SplitWorkspace {
 };
 
 inline int SplitCount(int64_t columns) {
-  return static_cast<int>((columns + kSplitIds - 1) / kSplitIds);
+  return static_cast<int>(columns < 1 ? 1 : (columns + kSplitIds - 1) / kSplitIds);
 }
 size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, DType dtype,
                            int64_t latent);
@@ -34,7 +34,8 @@ __device__ __forceinline__ const std::byte* SelectedRow(const SparseMla& op, int
                                                         int64_t column) {
   if (column >= op.ids.dim(1)) return nullptr;
   const int32_t id = op.ids(row, column);
-  if (id < 0 || id >= op.lengths(row)) return nullptr;
+  if (id < 0 || id >= op.lengths(row) || id / kPageCells >= op.pages.block_table.dim(1))
+    return nullptr;
   const int64_t page = op.pages.block_table(op.rows.sequence(row), id / kPageCells);
   return op.pages.base + page * op.pages.page_stride + id % kPageCells * op.pages.layout.RowBytes();
 }

@@ -45,7 +45,9 @@ struct SparseMlaPlan {
   int parts;  // the output latents are cut into: 1, 2 or 4; 1 where pairs are dealt out
 };
 std::span<const SparseMlaPlan> SparseMlaPlans();  // what parity and bench try beside the chosen one
-SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype);
+// `order_rows`: as SparseMla has it.
+SparseMlaPlan ChooseSparseMlaPlan(int64_t rows, int64_t heads, int64_t columns, DType dtype,
+                                  int64_t order_rows = 0);
 bool SparseMlaPlanFits(const SparseMlaPlan& plan, int64_t columns);
 size_t SparseMlaPlanBytes(const SparseMlaPlan& plan, int64_t rows, int64_t heads, int64_t columns,
                           DType dtype);

@@ -80,9 +80,10 @@ TEST_F(SparseMlaGpuTest, AgreesWithTheCpuForEveryStorageTypeAndKindOfIdRow) {
       EXPECT_LE(d.out, dtype == DType::kBf16 ? 3.2e-3 : 2e-3)
           << DTypeName(dtype) << ", rope " << rope;
       // bf16 rows: the query is rounded to bf16 too.
-      EXPECT_LE(d.lse, dtype == DType::kBf16 ? 1e-2 : 5e-3)
+      EXPECT_LE(d.lse, dtype == DType::kBf16 ? 2e-2 : 5e-3)
           << DTypeName(dtype) << ", rope " << rope;
       EXPECT_TRUE(d.exact_empty) << DTypeName(dtype) << ", rope " << rope;
+      EXPECT_TRUE(d.nan) << DTypeName(dtype) << ", rope " << rope;
     }
   }
 }
@@ -102,6 +103,7 @@ TEST_F(SparseMlaGpuTest, ServesTheSmallWidthsAndFp32RowsOfTestModels) {
   const SparseMlaDifference d = Compare(c, device.out.Host(), device.lse.Host());
   EXPECT_LE(d.out, 1e-5);
   EXPECT_TRUE(d.exact_empty);
+  EXPECT_TRUE(d.nan);
 }
 
 TEST_F(SparseMlaGpuTest, RowAloneHasTheBitsItHasInABatch) {
@@ -127,6 +129,37 @@ TEST_F(SparseMlaGpuTest, RowAloneHasTheBitsItHasInABatch) {
     gpu_->Synchronize(gpu_->DefaultStream());
     EXPECT_EQ(HashBytes(batch.data(), batch.size() * 4),
               HashBytes(device.out.Host().data(), batch.size() * 4));
+  }
+}
+
+TEST_F(SparseMlaGpuTest, RowHasTheSameBitsInEveryBatchThatStatesTheSameOrderRows) {
+  for (DType dtype : {DType::kFp8E4M3, DType::kBf16}) {
+    const SparseMlaCase c = MakeSparseMlaCase(
+        {.dtype = dtype, .rows = 70, .heads = 64, .columns = 700, .bf16_query = false}, 31,
+        cpu_->DefaultStream());
+    DeviceCase device(c, gpu_->DefaultStream());
+    for (int64_t order_rows : {12, 40, 70}) {
+      uint64_t first = 0;
+      // On both sides of where the order would change.
+      for (int64_t rows : {1, 12, 16, 17, 24, 25, 40, 66, 67, 70}) {
+        if (rows > order_rows) continue;
+        SparseMla op = device.op;
+        op.query = MakeView<const float>(device.query.data(), {rows, 64, 576});
+        op.rows.sequence = MakeView<const int32_t>(device.sequence.data(), {rows});
+        op.ids = device.op.ids.Rows(0, rows);
+        op.lengths = MakeView<const int32_t>(device.lengths.data(), {rows});
+        op.out = device.op.out.Rows(0, rows);
+        op.lse = device.op.lse.Rows(0, rows);
+        op.order_rows = order_rows;
+        device.out.Poison(), device.lse.Poison();
+        strata::Run(op, gpu_->DefaultStream());
+        gpu_->Synchronize(gpu_->DefaultStream());
+        const std::vector<float> out = device.out.Host();
+        const uint64_t hash = HashBytes(out.data(), 64 * 512 * sizeof(float));
+        if (rows == 1) first = hash;
+        EXPECT_EQ(hash, first) << DTypeName(dtype) << ", " << rows << " rows of " << order_rows;
+      }
+    }
   }
 }
 

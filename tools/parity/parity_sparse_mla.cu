@@ -65,9 +65,10 @@ double Bound(const SparseMlaShape& shape, const std::string& variant) {
   return shape.bf16_query ? 1e-3 : 2e-3;
 }
 
-// Of the absolute error of lse: a score's error, which a query that is rounded to bf16 doubles.
+// Of the absolute error of lse: a score's error. Where the query is rounded to bf16 that alone is
+// 1.25e-2 in a row of one id.
 double LseBound(const SparseMlaShape& shape) {
-  return shape.dtype == DType::kBf16 && !shape.bf16_query ? 1e-2 : 5e-3;
+  return shape.dtype == DType::kBf16 && !shape.bf16_query ? 2e-2 : 5e-3;
 }
 
 // `order`: in which a row is folded; the rows one by one have the order `alone_order`. `hashes`: of
@@ -103,17 +104,17 @@ int CheckOne(DeviceCase& device, const std::string& name, const std::string& bou
   const bool alone = agrees(alone_order, HashBytes(alone_out.data(), alone_out.size() * 4) ^
                                              HashBytes(alone_lse.data(), alone_lse.size() * 4));
   const SparseMlaDifference d = Compare(host, out, lse);
-  const bool pass = repeat && alone && same && d.exact_empty && d.out <= Bound(shape, bound_name) &&
-                    d.lse <= LseBound(shape);
+  const bool pass = repeat && alone && same && d.exact_empty && d.nan &&
+                    d.out <= Bound(shape, bound_name) && d.lse <= LseBound(shape);
   std::printf(
       "%s sparse-mla %-14s %-4s %s query, %3ld heads, %4ld ids, rope %2ld: error %.2e, lse %.1e, "
-      "hash %016llx%s%s%s%s\n",
+      "hash %016llx%s%s%s%s%s\n",
       pass ? "PASS" : "FAIL", name.c_str(), DTypeName(shape.dtype),
       shape.bf16_query ? "bf16" : "fp32", static_cast<long>(shape.heads),
       static_cast<long>(shape.columns), static_cast<long>(shape.rope), d.out, d.lse,
       static_cast<unsigned long long>(first_hash), repeat ? "" : " NOT REPEATABLE",
       alone ? "" : " ALONE DIFFERS", same ? "" : " PLANS DIFFER",
-      d.exact_empty ? "" : " EMPTY ROWS WRONG");
+      d.exact_empty ? "" : " EMPTY ROWS WRONG", d.nan ? "" : " NAN LOST");
   std::fflush(stdout);
   return pass ? 0 : 1;
 }

@@ -13,6 +13,7 @@ namespace strata {
 namespace {
 
 constexpr int64_t kCells = 6144;  // of a sequence
+constexpr int64_t kNaNRow = 12;   // the kind whose selected rows have a NaN among them
 
 // The ids of a row: kSparseMlaKinds kinds in turn.
 std::vector<int32_t> MakeIds(int64_t kind, int64_t columns, int32_t* length, std::mt19937& random) {
@@ -63,9 +64,16 @@ std::vector<int32_t> MakeIds(int64_t kind, int64_t columns, int32_t* length, std
       fill(0, columns);
       for (int64_t i = 0; i < columns; i += 2) ids[i] = cells[columns / 2];
       break;
-    default:  // no id is valid
+    case 11:  // no id is valid
       fill(0, columns);
       *length = 0;
+      break;
+    case kNaNRow:
+      fill(0, columns);
+      break;
+    default:  // a length below zero, which no id is valid with either
+      fill(0, columns);
+      *length = -1;
       break;
   }
   return ids;
@@ -121,6 +129,8 @@ SparseMlaCase MakeSparseMlaCase(const SparseMlaShape& shape, uint64_t seed, Stre
     for (int64_t i = 1; i < count; i += 97) {  // rows of other magnitudes
       for (int64_t d = 0; d < shape.latent; ++d) values[i * width + d] *= i % 2 ? 1e-3f : 0.0f;
     }
+    if (row % kSparseMlaKinds == kNaNRow)
+      values[count / 2 * width + 3] = std::numeric_limits<float>::quiet_NaN();
     const std::vector<int32_t> sequence(count, static_cast<int32_t>(row / 2));
     const std::vector<int32_t> bounds = {0, static_cast<int32_t>(count)};
     cpu::Run(WriteLatent{.values = MakeView<const float>(values.data(), {count, width}),
@@ -149,6 +159,13 @@ SparseMlaCase MakeSparseMlaCase(const SparseMlaShape& shape, uint64_t seed, Stre
   return c;
 }
 
+namespace {
+
+// NaN, and not the one that outputs are filled with.
+bool WrittenNaN(float x) { return std::isnan(x) && FloatToBits(x) != 0xffffffffu; }
+
+}  // namespace
+
 SparseMlaDifference Compare(const SparseMlaCase& expected, const std::vector<float>& out,
                             const std::vector<float>& lse) {
   SparseMlaDifference difference;
@@ -157,6 +174,10 @@ SparseMlaDifference Compare(const SparseMlaCase& expected, const std::vector<flo
   for (int64_t row = 0; row < shape.rows; ++row) {
     double error = 0.0, norm = 0.0;
     for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+      if (std::isnan(expected.out[i])) {
+        difference.nan &= WrittenNaN(out[i]);
+        continue;
+      }
       const double d = static_cast<double>(out[i]) - expected.out[i];
       error += d * d, norm += static_cast<double>(expected.out[i]) * expected.out[i];
     }
@@ -164,13 +185,15 @@ SparseMlaDifference Compare(const SparseMlaCase& expected, const std::vector<flo
     if (empty) {
       difference.exact_empty &= error == 0.0;
     } else {
-      const double relative = std::sqrt(error / norm);
+      const double relative = error > 0.0 || norm > 0.0 ? std::sqrt(error / norm) : 0.0;
       difference.out = std::isnan(relative) ? std::numeric_limits<double>::infinity()
                                             : std::max(difference.out, relative);
     }
     for (int64_t i = row * shape.heads; i < (row + 1) * shape.heads; ++i) {
       if (empty) {
         difference.exact_empty &= lse[i] == expected.lse[i];
+      } else if (std::isnan(expected.lse[i])) {
+        difference.nan &= WrittenNaN(lse[i]);
       } else {
         const double d = std::fabs(static_cast<double>(lse[i]) - expected.lse[i]);
         difference.lse =

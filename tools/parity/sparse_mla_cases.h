@@ -10,7 +10,7 @@
 
 namespace strata {
 
-constexpr int64_t kSparseMlaKinds = 12;  // of id rows
+constexpr int64_t kSparseMlaKinds = 14;  // of id rows
 
 struct SparseMlaShape {
   DType dtype = DType::kFp8E4M3;
@@ -43,6 +43,7 @@ struct SparseMlaDifference {
   double out = 0.0;         // largest norm of difference over norm of any row
   double lse = 0.0;         // largest absolute difference
   bool exact_empty = true;  // rows without valid ids gave zeros and -infinity
+  bool nan = true;          // NaN stands where it is expected
 };
 SparseMlaDifference Compare(const SparseMlaCase& expected, const std::vector<float>& out,
                             const std::vector<float>& lse);
