@@ -81,7 +81,7 @@ ordered_json ArgumentsOf(const std::string& text, const std::string& place) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return ordered_json::object();
   ordered_json arguments;
   try {
-    arguments = ParseJson(text, place);
+    arguments = ParseJson(text, place, kMessageDepth);
   } catch (const Error& error) {
     Fail(ErrorCode::kUsage, error.what());
   }

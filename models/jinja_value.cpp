@@ -6,12 +6,13 @@
 #include <cmath>
 
 #include "models/jinja_text.h"
+#include "models/json.h"
 
 namespace strata::jinja {
 
 namespace {
 
-constexpr int kMaxNesting = 64;
+constexpr int kMaxNesting = kMessageDepth;
 constexpr size_t kPlaceBytes = 16;  // what a place in a container counts
 
 std::string FloatText(double value) {

@@ -119,6 +119,10 @@ class TreeBuilder {
 }  // namespace
 
 ordered_json ParseJson(std::string_view text, const std::string& file_name, int max_depth) {
+  // The parser takes a zero byte, which no JSON holds, for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != text.npos) {
+    Fail(ErrorCode::kModelFile, fmt::format("{}: not valid JSON near byte {}", file_name, zero));
+  }
   TreeBuilder builder(file_name, max_depth);
   ordered_json::sax_parse(text.begin(), text.end(), &builder);
   return builder.Take();

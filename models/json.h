@@ -16,6 +16,9 @@
 namespace strata {
 
 constexpr int kJsonDepth = 64;
+// Of messages that hold such a value: "messages", a message, its calls, one of them, "function",
+// "arguments".
+constexpr int kMessageDepth = kJsonDepth + 8;
 
 // Whole file as text. Fail(kModelFile) names the file; larger than `limit` bytes is refused.
 std::string ReadTextFile(const std::filesystem::path& file, size_t limit = size_t{1} << 30);

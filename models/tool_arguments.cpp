@@ -1,5 +1,7 @@
 #include "models/tool_arguments.h"
 
+#include "models/json.h"
+
 namespace strata {
 
 namespace {
@@ -45,9 +47,16 @@ uint8_t KindOfText(std::string_view json) {
   }
 }
 
-// A byte order mark, which the parser passes over, is no JSON to others.
+// What comes back as JSON when a client repeats the call: not too deep, no key twice. A byte order
+// mark, which the parser passes over, is no JSON to others.
 bool IsJson(std::string_view text) {
-  return !text.empty() && text.front() != '\xEF' && ordered_json::accept(text);
+  if (text.empty() || text.front() == '\xEF') return false;
+  try {
+    ParseJson(text, "value");
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 uint8_t KindOfName(const ordered_json& name) {

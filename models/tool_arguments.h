@@ -35,8 +35,8 @@ class ToolArguments {
   bool Has(const std::string& tool) const { return tools_.contains(tool); }
 
   // The value as JSON text. A parameter that can only be a string is `text` as it stands. Others
-  // are `text` when it is JSON (of an allowed kind, where a string is allowed too), else the
-  // string.
+  // are `text` when it is JSON as ParseJson reads it (of an allowed kind, where a string is allowed
+  // too), else the string.
   std::string Json(const std::string& tool, const std::string& parameter,
                    std::string_view text) const;
 
@@ -47,7 +47,8 @@ class ToolArguments {
 
 // The text as a JSON string.
 std::string JsonString(std::string_view text);
-// The text itself, without the white space around it, when it is JSON; else the text as a string.
+// The text itself, without the white space around it, when it is JSON as ParseJson reads it; else
+// the text as a string.
 std::string JsonOrString(std::string_view text);
 
 }  // namespace strata

@@ -45,7 +45,7 @@ Json CallOf(const Fields& call) {
     } else if (given->is_string()) {
       const std::string text = given->get<std::string>();
       try {
-        if (!text.empty()) arguments = ParseJson(text, fields.Path("arguments"), kBodyDepth);
+        if (!text.empty()) arguments = ParseJson(text, fields.Path("arguments"), kMessageDepth);
       } catch (const Error& error) {
         throw ApiError(400, error.what(), fields.Path("arguments"));
       }

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "models/json.h"
 #include "server/api_error.h"
 
 namespace strata {

@@ -9,9 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "models/json.h"
+
 namespace strata {
 
-constexpr int kBodyDepth = 64;  // nesting of a request body
+constexpr int kBodyDepth = kMessageDepth;  // nesting of a request body
 
 // ApiError(400) when the text is no JSON object, is nested too deeply or repeats a key.
 nlohmann::ordered_json ParseBody(std::string_view body);

@@ -88,7 +88,7 @@ ParsedOutput Parse(OutputFormat format, const OutputOptions& options, const std:
     EXPECT_EQ(Stream(format, options, text, at_limit, {first, text.size()}), deltas) << text;
   for (const Call& call : whole.calls) {
     EXPECT_FALSE(call.name.empty());
-    EXPECT_TRUE(ParseJson(call.arguments, "arguments").is_object()) << call.arguments;
+    EXPECT_TRUE(ParseJson(call.arguments, "arguments", kMessageDepth).is_object());
   }
   return whole;
 }
@@ -204,6 +204,16 @@ TEST(OutputParser, ValuesFollowTheSchema) {
                   "5"),
             "\"\xEF\xBB\xBF"
             "5\"}");
+  // A zero byte ends no JSON; what no client could send back in the conversation is none either.
+  EXPECT_EQ(value("get_weather", "days", std::string("5\0,\"x\":6", 8)),
+            "\"5\\u0000,\\\"x\\\":6\"}");
+  EXPECT_EQ(value("write", "options", std::string("{}\0", 3)), "\"{}\\u0000\"}");
+  EXPECT_EQ(value("write", "options", R"({"a":1,"a":2})"), R"("{\"a\":1,\"a\":2}"})");
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_EQ(value("write", "options", nested(kJsonDepth)), nested(kJsonDepth) + "}");
+  EXPECT_EQ(value("write", "options", nested(100'000)), '"' + nested(100'000) + "\"}");
   // Nothing known: JSON where it is JSON.
   EXPECT_EQ(value("get_weather", "other", "true"), "true}");
   EXPECT_EQ(value("unknown.tool", "x", "[1]"), "[1]}");

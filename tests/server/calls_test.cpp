@@ -160,6 +160,23 @@ TEST_F(CallTest, TheOtherDialectForcesCallsToo) {
   EXPECT_EQ(server_->Post("/v1/messages", body).status, 400);
 }
 
+TEST_F(CallTest, ACallAsDeepAsValuesMayBeComesBackInItsConversation) {
+  const std::string deep = std::string(64, '[') + std::string(64, ']');
+  Json body = ChatBody("What time is it?", 1);
+  Json& messages = body["messages"];
+  const Json function = {{"name", "now"}, {"arguments", "{\"a\":" + deep + "}"}};
+  const Json call = {{"id", "c"}, {"type", "function"}, {"function", function}};
+  messages.push_back({{"role", "assistant"}, {"tool_calls", Json::array({call})}});
+  messages.push_back({{"role", "tool"}, {"tool_call_id", "c"}, {"content", "noon"}});
+  EXPECT_EQ(server_->Post(kChat, body).status, 200);
+  Json use = {{"type", "tool_use"}, {"id", "c"}, {"name", "now"}};
+  use["input"]["a"] = Json::parse(deep);
+  const Json result = {{"type", "tool_result"}, {"tool_use_id", "c"}, {"content", "noon"}};
+  messages[1] = {{"role", "assistant"}, {"content", Json::array({use})}};
+  messages[2] = {{"role", "user"}, {"content", Json::array({result})}};
+  EXPECT_EQ(server_->Post("/v1/messages", body).status, 200);
+}
+
 TEST_F(CallTest, NoneHidesTheToolsAndWhatCannotBeForcedIsRefused) {
   Json body = Forced("none");
   const std::string hidden = server_->Post("/apply-template", body).json()["prompt"];

@@ -37,6 +37,8 @@ TEST_F(HostileTest, BodiesThatAreNoRequestGetAnErrorObject) {
        {std::string(), std::string("[]"), std::string("5"), std::string("nonsense"),
         std::string("{\"messages\":"), std::string("{\"a\":1,\"a\":2}"), deep, "{\"a\":" + deep,
         tools, std::string("{\"messages\":\"\\ud800\"}"), std::string("\0\0", 2),
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1}" +
+            std::string("\0x", 2),
         std::string("{\"temperature\":1e400}"), std::string("{\"temperature\":NaN}"),
         std::string("{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}")}) {
     const auto asked = std::chrono::steady_clock::now();
