@@ -154,12 +154,13 @@ class CallLanguage::Compiler {
     }
     auto tool = std::make_unique<Tool>();
     uint32_t index = 0;
+    SchemaKinds known(root);
     for (const auto& [key, schema] : parameters.items()) {
       CheckName(key, fmt::format("the parameter of '{}'", name));
       texts_.Take(key.size());
       if (std::find(required.begin(), required.end(), key) != required.end())
         tool->required |= uint64_t{1} << index;
-      AddParameter(*tool, index++, key, schema, root, name + "." + key);
+      AddParameter(*tool, index++, key, schema, root, known, name + "." + key);
     }
     for (const char* lead : {"", "\n", "\n\n"})
       tool->parts.Add(lead + std::string(syntax_.call_close),
@@ -170,8 +171,8 @@ class CallLanguage::Compiler {
  private:
   // Every way to open the parameter, with the values that may stand behind it.
   void AddParameter(Tool& tool, uint32_t index, const std::string& key, const ordered_json& schema,
-                    const ordered_json& root, const std::string& path) {
-    const uint8_t kinds = KindsOfSchema(schema, root);
+                    const ordered_json& root, SchemaKinds& known, const std::string& path) {
+    const uint8_t kinds = known.Of(schema);
     const bool text = kinds == 0 || (kinds & kJsonString) != 0;
     const bool other = kinds == 0 || (kinds & ~kJsonString) != 0;
     for (const ValueOpening& opening : syntax_.value_open) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 
 #include "kernels/status.h"
@@ -164,51 +163,21 @@ JsonKeywordReader::Inside::Inside(JsonKeywordReader& reader, const ordered_json&
 }
 
 JsonKeywordReader::Place JsonKeywordReader::Follow(const ordered_json& reference,
-                                                   const std::string& path) const {
+                                                   const std::string& path) {
   const std::string text = reference.is_string() ? reference.get<std::string>() : "";
-  if (text.empty() || text[0] != '#' || (text.size() > 1 && text[1] != '/')) {
+  if (!JsonPlaces::IsReference(text)) {
     RefuseKeyword(path, "$ref",
                   fmt::format("is {}; only references into this schema, such as \"#/$defs/name\", "
                               "can be followed",
                               ShortJson(reference)));
   }
-  std::string pointer;
-  for (size_t i = 1; i < text.size(); ++i) {
-    const char* digits = text.data() + i + 1;
-    unsigned value = 0;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2) {
-      pointer += static_cast<char>(value);
-      i += 2;
-    } else {
-      pointer += text[i];
-    }
+  std::vector<std::string> names;
+  Place place{places_.Find(text, names), root_path_};
+  if (place.schema == nullptr) {
+    RefuseKeyword(path, "$ref",
+                  fmt::format("is {}, which is not in the schema", ShortJson(reference)));
   }
-  Place place{&root_, root_path_};
-  for (size_t begin = 1; begin <= pointer.size() && !pointer.empty();) {
-    const size_t end = std::min(pointer.find('/', begin), pointer.size());
-    std::string name;
-    for (size_t i = begin; i < end; ++i) {
-      const bool escaped = pointer[i] == '~' && i + 1 < end;
-      name += !escaped ? pointer[i] : pointer[i + 1] == '1' ? '/' : '~';
-      i += escaped;
-    }
-    const ordered_json* next = nullptr;
-    if (place.schema->is_object()) {
-      const auto found = place.schema->find(name);
-      if (found != place.schema->end()) next = &*found;
-    } else if (place.schema->is_array() && !name.empty() && name.size() < 8 &&
-               std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-      const size_t index = std::stoul(name);
-      if (index < place.schema->size()) next = &(*place.schema)[index];
-    }
-    if (next == nullptr) {
-      RefuseKeyword(path, "$ref",
-                    fmt::format("is {}, which is not in the schema", ShortJson(reference)));
-    }
-    place = {next, JsonPath(place.path, name)};
-    begin = end + 1;
-  }
+  for (const std::string& name : names) place.path = JsonPath(place.path, name);
   return place;
 }
 
@@ -220,7 +189,7 @@ JsonKeywordReader::Place JsonKeywordReader::OnlyEntry(const ordered_json& all_of
 }
 
 JsonKeywordReader::Place JsonKeywordReader::Alias(const ordered_json& schema,
-                                                  const std::string& path) const {
+                                                  const std::string& path) {
   Place place;
   if (!schema.is_object()) return place;
   for (const auto& [name, value] : schema.items()) {

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/json_places.h"
+
 namespace strata {
 
 enum JsonType : uint32_t {
@@ -51,7 +53,7 @@ std::string JsonPath(const std::string& path, const std::string& name);
 class JsonKeywordReader {
  public:
   explicit JsonKeywordReader(const nlohmann::ordered_json& root, std::string path)
-      : root_(root), root_path_(std::move(path)) {}
+      : root_(root), root_path_(std::move(path)), places_(root) {}
 
   class Inside {
    public:
@@ -72,14 +74,15 @@ class JsonKeywordReader {
     std::string path;
   };
   // Where a schema leads that says nothing but $ref or allOf of one; null for any other.
-  Place Alias(const nlohmann::ordered_json& schema, const std::string& path) const;
+  Place Alias(const nlohmann::ordered_json& schema, const std::string& path);
 
  private:
-  Place Follow(const nlohmann::ordered_json& reference, const std::string& path) const;
+  Place Follow(const nlohmann::ordered_json& reference, const std::string& path);
   Place OnlyEntry(const nlohmann::ordered_json& all_of, const std::string& path) const;
 
   const nlohmann::ordered_json& root_;
   std::string root_path_;
+  JsonPlaces places_;
   std::vector<const nlohmann::ordered_json*> inside_;
   int sources_ = 0;
 };

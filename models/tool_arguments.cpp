@@ -75,21 +75,18 @@ const ordered_json* Member(const ordered_json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
-// The place "#/$defs/Name" names inside the parameters' schema, or null.
-const ordered_json* Resolve(const ordered_json& root, const ordered_json& reference) {
-  if (!reference.is_string()) return nullptr;
-  const std::string path = reference.get<std::string>();
-  if (path.empty() || path[0] != '#') return nullptr;
-  try {
-    const ordered_json::json_pointer pointer(path.substr(1));
-    return root.contains(pointer) ? &root.at(pointer) : nullptr;
-  } catch (const ordered_json::exception&) {
-    return nullptr;
-  }
+}  // namespace
+
+uint8_t SchemaKinds::OfReference(const ordered_json& reference, int depth, int& steps) {
+  const std::string text = reference.is_string() ? reference.get<std::string>() : "";
+  std::vector<std::string> names;
+  const ordered_json* target = JsonPlaces::IsReference(text) ? places_.Find(text, names) : nullptr;
+  if (target == nullptr) return 0;
+  if (const auto known = known_.find(target); known != known_.end()) return known->second;
+  return known_[target] = Of(*target, depth, steps);
 }
 
-// 0 where the schema does not say.
-uint8_t KindsOf(const ordered_json& schema, const ordered_json& root, int depth, int& steps) {
+uint8_t SchemaKinds::Of(const ordered_json& schema, int depth, int& steps) {
   if (!schema.is_object() || depth > kSchemaDepth || ++steps > kSchemaSteps) return 0;
   if (const ordered_json* type = Member(schema, "type")) {
     if (!type->is_array()) return KindOfName(*type);
@@ -97,16 +94,14 @@ uint8_t KindsOf(const ordered_json& schema, const ordered_json& root, int depth,
     for (const ordered_json& name : *type) kinds |= KindOfName(name);
     return kinds;
   }
-  if (const ordered_json* reference = Member(schema, "$ref")) {
-    const ordered_json* target = Resolve(root, *reference);
-    return target == nullptr ? 0 : KindsOf(*target, root, depth + 1, steps);
-  }
+  if (const ordered_json* reference = Member(schema, "$ref"))
+    return OfReference(*reference, depth + 1, steps);
   for (const char* name : {"anyOf", "oneOf", "allOf"}) {
     const ordered_json* choices = Member(schema, name);
     if (choices == nullptr || !choices->is_array()) continue;
     uint8_t kinds = 0;
     for (const ordered_json& choice : *choices) {
-      const uint8_t some = KindsOf(choice, root, depth + 1, steps);
+      const uint8_t some = Of(choice, depth + 1, steps);
       if (some == 0 && std::string_view(name) != "allOf") return 0;
       kinds |= some;
     }
@@ -122,11 +117,9 @@ uint8_t KindsOf(const ordered_json& schema, const ordered_json& root, int depth,
   return kinds;
 }
 
-}  // namespace
-
-uint8_t KindsOfSchema(const ordered_json& schema, const ordered_json& root) {
+uint8_t SchemaKinds::Of(const ordered_json& schema) {
   int steps = 0;
-  return KindsOf(schema, root, 0, steps);
+  return Of(schema, 0, steps);
 }
 
 ToolArguments::ToolArguments(const ordered_json& tools) {
@@ -139,8 +132,9 @@ ToolArguments::ToolArguments(const ordered_json& tools) {
     const ordered_json* schema = Member(*function, "parameters");
     const ordered_json* properties = schema == nullptr ? nullptr : Member(*schema, "properties");
     if (properties == nullptr || !properties->is_object()) continue;
+    SchemaKinds known(*schema);
     for (const auto& [parameter, value] : properties->items()) {
-      if (const uint8_t some = KindsOfSchema(value, *schema)) kinds[parameter] = some;
+      if (const uint8_t some = known.Of(value)) kinds[parameter] = some;
     }
   }
 }

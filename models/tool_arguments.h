@@ -5,8 +5,11 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include <nlohmann/json.hpp>
+
+#include "models/json_places.h"
 
 namespace strata {
 
@@ -21,8 +24,21 @@ enum JsonKind : uint8_t {
   kJsonArray = 64,
 };
 
-// The kinds that `schema`, which stands inside `root`, allows; 0 where it does not say.
-uint8_t KindsOfSchema(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root);
+// The kinds that the schemas of one document allow. What many of them refer to is looked at once.
+class SchemaKinds {
+ public:
+  explicit SchemaKinds(const nlohmann::ordered_json& root) : places_(root) {}
+
+  // 0 where the schema does not say.
+  uint8_t Of(const nlohmann::ordered_json& schema);
+
+ private:
+  uint8_t Of(const nlohmann::ordered_json& schema, int depth, int& steps);
+  uint8_t OfReference(const nlohmann::ordered_json& reference, int depth, int& steps);
+
+  JsonPlaces places_;
+  std::unordered_map<const nlohmann::ordered_json*, uint8_t> known_;  // what references lead to
+};
 
 // The tools of one request: their names and what their parameters may be.
 class ToolArguments {

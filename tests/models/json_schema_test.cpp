@@ -470,6 +470,17 @@ TEST(JsonSchema, FortyPropertiesWithLongEnums) {
               {R"({"p3":"value 500"})", R"({"p3":"value 7","p2":"value 1"})"});
 }
 
+TEST(JsonSchema, ReferencesIntoWideSchemasCostTimeInProportion) {
+  ordered_json::object_t definitions, properties;
+  for (int i = 0; i < 300'000; ++i) definitions.emplace_back("d" + std::to_string(i), true);
+  const ordered_json last = {{"$ref", "#/$defs/d299999"}};
+  for (int i = 0; i < 10'000; ++i) properties.emplace_back("p" + std::to_string(i), last);
+  ordered_json schema = {{"$defs", std::move(definitions)}, {"properties", std::move(properties)}};
+  const auto start = std::chrono::steady_clock::now();
+  JsonSchema::Compile(schema, "schema");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
 TEST(JsonSchema, LongReferencesCostTimeInProportion) {
   std::string reference = "#/";
   for (int i = 0; i < 1'000'000; ++i) reference += "%41";

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "models/json.h"
+#include "models/tool_arguments.h"
 
 namespace strata {
 
@@ -473,6 +474,31 @@ TEST(OutputParser, AnyTextKeepsTheRules) {
   }
   EXPECT_GT(calls, 200);
   EXPECT_GT(reasoned, 2000);
+}
+
+// Each parameter refers to a definition of its own, and each to one long list.
+TEST(OutputParser, WideSchemasCostTimeInProportion) {
+  constexpr int kCount = 40'000;
+  ordered_json::object_t properties, definitions;
+  for (int i = 0; i < kCount; ++i) {
+    const std::string number = std::to_string(i);
+    properties.emplace_back("p" + number, ordered_json{{"$ref", "#/$defs/d" + number}});
+    properties.emplace_back("q" + number, ordered_json{{"$ref", "#/$defs/long"}});
+    definitions.emplace_back("d" + number, ordered_json{{"type", "string"}});
+  }
+  ordered_json values = ordered_json::array();
+  for (int i = 0; i < kCount; ++i) values.push_back("v" + std::to_string(i));
+  definitions.emplace_back("long", ordered_json{{"enum", values}});
+  const ordered_json parameters = {{"properties", std::move(properties)},
+                                   {"$defs", std::move(definitions)}};
+  const ordered_json function = {{"name", "f"}, {"parameters", parameters}};
+  const auto start = std::chrono::steady_clock::now();
+  const ToolArguments arguments(
+      ordered_json::array({{{"type", "function"}, {"function", function}}}));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_EQ(arguments.Json("f", "p39999", "7"), "\"7\"");
+  EXPECT_EQ(arguments.Json("f", "q39999", "7"), "\"7\"");
+  EXPECT_EQ(arguments.Json("f", "r", "7"), "7");
 }
 
 TEST(OutputParser, LongTextsCostTimeInProportion) {
