@@ -136,8 +136,7 @@ class MessagesDialect : public AnswerDialect {
       open_ = true;
       text += StartBlock(blocks_.back());
     }
-    Json& whole = blocks_.back()[field];
-    whole = whole.get<std::string>() + piece;
+    blocks_.back()[field].get_ref<std::string&>() += piece;
     return text +
            Event("content_block_delta", {{"index", blocks_.size() - 1},
                                          {"delta", {{"type", delta_type}, {delta_field, piece}}}});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <random>
 
@@ -47,9 +48,12 @@ void ReadLogitBias(const Fields& fields, int64_t vocabulary, SamplingParams& sam
                                  name.substr(0, 40), vocabulary - 1),
                      "logit_bias");
     }
-    const auto bias = entries.Number(name.c_str(), -100.0, 100.0);
-    if (bias)
-      sampling.logit_bias.emplace_back(static_cast<int32_t>(token), static_cast<float>(*bias));
+    if (value.is_null()) continue;
+    // Read from here: a search by name would take time for each entry that is there.
+    const double bias = value.is_number() ? value.get<double>() : HUGE_VAL;
+    if (!(bias >= -100.0 && bias <= 100.0))
+      entries.Refuse(name.c_str(), "a number from -100 to 100 is wanted");
+    sampling.logit_bias.emplace_back(static_cast<int32_t>(token), static_cast<float>(bias));
   }
 }
 

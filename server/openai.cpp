@@ -197,7 +197,7 @@ class ChatDialect : public OpenAiDialect {
         break;
     }
     Json& arguments = choice.calls[static_cast<size_t>(delta.call)]["function"]["arguments"];
-    arguments = arguments.get<std::string>() + delta.text;
+    arguments.get_ref<std::string&>() += delta.text;
     return {{"tool_calls",
              Json::array({{{"index", delta.call}, {"function", {{"arguments", delta.text}}}}})}};
   }

@@ -1,4 +1,6 @@
 // What breaks careless servers: malformed and huge requests, wrong types, odd HTTP, strangers.
+#include <fmt/format.h>
+
 #include "tests/server/running_server.h"
 
 namespace strata {
@@ -101,6 +103,9 @@ TEST_F(HostileTest, WrongTypesAreRefusedByNameAndUnknownFieldsTolerated) {
 TEST_F(HostileTest, WideObjectsCostTimeInProportion) {
   std::string names;
   for (int i = 0; i < 100'000; ++i) names += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + "\":1";
+  std::string tokens;  // some in many spellings
+  for (int i = 0; i < 80'000; ++i)
+    tokens += fmt::format("{}\"{:0{}}\":1", i == 0 ? "" : ",", i % 4000, 4 + i / 4000);
   const std::string message =
       "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,";
   for (const std::string& body :
@@ -109,7 +114,8 @@ TEST_F(HostileTest, WideObjectsCostTimeInProportion) {
             "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
             "\"f\",\"parameters\":{\"properties\":{" +
             names + "}}}}]}",
-        message + "\"logit_bias\":{" + names + "}}", message + names + "}"}) {
+        message + "\"logit_bias\":{" + names + "}}", message + "\"logit_bias\":{" + tokens + "}}",
+        message + names + "}"}) {
     const auto asked = std::chrono::steady_clock::now();
     const int status = server_->PostText(kChat, body).status;
     EXPECT_TRUE(status == 200 || status == 400) << status;
