@@ -1,5 +1,6 @@
 #include "server/service.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -28,10 +29,6 @@ std::string HostOf(std::string text) {
   return text.substr(0, text.find(':'));
 }
 
-bool IsLoopbackName(const std::string& host) {
-  return host == "localhost" || host == "[::1]" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
 bool OriginAllowed(const ServiceOptions& options, const std::string& origin) {
   return std::any_of(
       options.cors_origins.begin(), options.cors_origins.end(),
@@ -41,6 +38,13 @@ bool OriginAllowed(const ServiceOptions& options, const std::string& origin) {
 bool IsOpen(const std::string& path) { return path == "/" || path == "/health"; }
 
 }  // namespace
+
+bool IsLoopback(const std::string& host) {
+  // 127.0.0.0/8 as an address: a name that begins like one is anybody's.
+  in_addr address{};
+  return host == "localhost" || host == "[::1]" || host == "::1" ||
+         (inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+}
 
 const ServedModel& Service::model() const {
   const ServedModel* model = model_;
@@ -107,7 +111,7 @@ std::unique_ptr<HttpResponse> CheckAccess(const Service& service, const HttpRequ
   if (options.api_key.empty()) {
     // Without a key a page on the web must not reach the server through a visitor's browser.
     const std::string host = HostOf(request.header("Host"));
-    if (options.loopback && !host.empty() && !IsLoopbackName(host))
+    if (options.loopback && !host.empty() && !IsLoopback(host))
       return refuse(403, fmt::format("the host '{}' is not a loopback name; set --api-key-file or "
                                      "STRATA_API_KEY to serve under other names",
                                      host.substr(0, 100)));

@@ -92,6 +92,8 @@ void AddOpenAiRoutes(HttpServer& http, Service& service);
 void AddAnthropicRoutes(HttpServer& http, Service& service);
 void AddSlotRoutes(HttpServer& http, Service& service);
 
+// Whether a host, as --host and the Host header have it without a port, is this machine alone.
+bool IsLoopback(const std::string& host);
 // Keys, hosts, origins, preflights: null when the request may pass.
 std::unique_ptr<HttpResponse> CheckAccess(const Service& service, const HttpRequest& request);
 // Lets the pages of allowed origins read the response.

@@ -34,10 +34,6 @@ class JsonMessage : public spdlog::custom_flag_formatter {
   }
 };
 
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
 void SetUpLog(const ServingOptions& serving) {
   auto log = spdlog::stderr_logger_mt("strata");
   if (serving.log_json) {

@@ -180,7 +180,9 @@ TEST_F(HostileTest, AShortBodyDoesNotHangOthers) {
 }
 
 TEST_F(HostileTest, StrangersAreKeptOut) {
-  Answers("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403");
+  for (const char* host : {"evil.example", "127.evil.example", "127.0.0.1.evil.example", "127."})
+    Answers("GET /v1/models HTTP/1.1\r\nHost: " + std::string(host) + "\r\n\r\n", "403");
+  Answers("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.2:80\r\n\r\n", "200");
   Answers("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n",
           "403");
   Answers("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1:1\r\nOrigin: http://127.0.0.1:9\r\n\r\n",
