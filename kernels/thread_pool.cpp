@@ -1,9 +1,12 @@
 #include "kernels/thread_pool.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <exception>
+
+#include "kernels/status.h"
 
 namespace strata {
 
@@ -37,10 +40,20 @@ int UsableCores() {
 ThreadPool::ThreadPool(int threads)
     : threads_(std::clamp(threads, 1, kMaxThreads)), errors_(threads_) {
   workers_.reserve(threads_ - 1);
-  for (int worker = 1; worker < threads_; ++worker) workers_.emplace_back([this] { WorkerLoop(); });
+  try {
+    for (int worker = 1; worker < threads_; ++worker)
+      workers_.emplace_back([this] { WorkerLoop(); });
+  } catch (const std::exception& error) {  // the system has no thread, or no memory for one
+    Stop();
+    Fail(ErrorCode::kCapacity, fmt::format("only {} of {} CPU threads could be started ({}); lower "
+                                           "--threads",
+                                           workers_.size() + 1, threads_, error.what()));
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stop_.store(true);

@@ -16,6 +16,7 @@ namespace strata {
 // asleep or busy elsewhere costs speed-up, not waiting time.
 class ThreadPool {
  public:
+  // Fail(kCapacity) when the system cannot start that many.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -41,6 +42,7 @@ class ThreadPool {
   using Call = void (*)(const void* context, int64_t begin, int64_t end, int share);
   void Run(int64_t count, int64_t grain, Call call, const void* context);
   void WorkerLoop();
+  void Stop();
   bool RunOneShare();
   void RunShare(int share, int shares);
 

@@ -1,12 +1,19 @@
 #include "kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+
+#include "kernels/status.h"
 
 namespace strata {
 namespace {
@@ -63,6 +70,31 @@ TEST(ThreadPoolTest, CallsThatDoNotFillAGrainRunOnTheCaller) {
 TEST(ThreadPoolTest, AtLeastOneThreadWhateverIsAskedFor) {
   for (int threads : {0, -3}) EXPECT_EQ(ThreadPool(threads).threads(), 1);
   EXPECT_GE(UsableCores(), 1);
+}
+
+// Exits with 0 when that is refused.
+void StartMoreThreadsThanFit() {
+  // Room for a few stacks.
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE)) + (64 << 20);
+  const rlimit tight = {bytes, bytes};
+  setrlimit(RLIMIT_AS, &tight);
+  try {
+    ThreadPool pool(1024);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(error.code() == ErrorCode::kCapacity ? 0 : 1);
+  }
+  std::_Exit(1);
+}
+
+TEST(ThreadPoolTest, ThreadsThatCannotBeStartedAreSaid) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer ends the program when memory is refused";
+#endif
+  EXPECT_EXIT(StartMoreThreadsThanFit(), ::testing::ExitedWithCode(0),
+              "of 1024 CPU threads could be started .* --threads");
 }
 
 TEST(ThreadPoolTest, OtherThreadsTakePart) {
