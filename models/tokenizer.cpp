@@ -383,11 +383,9 @@ std::string Tokenizer::Unguard(std::string_view text) {
 }
 
 const std::string& Tokenizer::TokenBytes(int32_t id) const {
-  if (id < 0 || static_cast<size_t>(id) >= impl_->bytes.size()) {
-    Fail(ErrorCode::kUsage,
-         fmt::format("token id {} is outside the vocabulary of {}", id, impl_->bytes.size()));
-  }
-  return impl_->bytes[static_cast<size_t>(id)];
+  static const std::string kNone;
+  if (id < 0) Fail(ErrorCode::kUsage, fmt::format("token id {} is negative", id));
+  return id < vocabulary() ? impl_->bytes[static_cast<size_t>(id)] : kNone;
 }
 
 std::string Tokenizer::Decode(const std::vector<int32_t>& ids, bool skip_special) const {

@@ -47,10 +47,10 @@ class Tokenizer {
   static std::string Unguard(std::string_view text);
   // A bare text as a prompt: with the start token in front when this tokenizer adds one.
   std::vector<int32_t> EncodePrompt(std::string_view text) const;
-  // The bytes of the tokens, concatenated; may end inside a UTF-8 sequence. An id outside the
-  // vocabulary: Fail(kUsage).
+  // The bytes of the tokens, concatenated; may end inside a UTF-8 sequence.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special = false) const;
-  // The bytes of one token.
+  // The bytes of one token: none for an id beyond the vocabulary, which a model with more logits
+  // than tokens may choose. A negative one: Fail(kUsage).
   const std::string& TokenBytes(int32_t id) const;
 
   bool IsSpecial(int32_t id) const;

@@ -173,6 +173,18 @@ TEST(PreTokenizer, DigitsAndByteLevelCutAsNamed) {
             (Pieces{"it's 42"}));
 }
 
+// Models have more logits than their tokenizers tokens.
+TEST(Tokenizer, IdsBeyondTheVocabularyHaveNoText) {
+  const Tokenizer tokenizer = Tiny("null");
+  const int32_t beyond = static_cast<int32_t>(tokenizer.vocabulary());
+  const std::vector<int32_t> low = tokenizer.Encode("low");
+  EXPECT_EQ(tokenizer.Decode({low[0], beyond, INT32_MAX, low[0]}), "lowlow");
+  Tokenizer::Stream stream(tokenizer);
+  EXPECT_EQ(stream.Push(beyond) + stream.Push(low[0]) + stream.Finish(), "low");
+  EXPECT_EQ(tokenizer.TokenBytes(beyond), "");
+  EXPECT_THROW(tokenizer.TokenBytes(-1), Error);
+}
+
 TEST(Tokenizer, AddedTokensHonourStripAndSingleWord) {
   const Tokenizer tokenizer = Tiny("null");
   EXPECT_EQ(tokenizer.Encode("a  <strip>  b"),
