@@ -398,18 +398,30 @@ class HttpServer::Impl : public httplib::Server {
     Apply(hooks_.refuse(status, message), response);
   }
 
+  using Methods = std::map<std::string, HttpServer::Handler>;
+
+  // Null: there is no such path.
+  const Methods* MethodsOf(const std::string& path) const {
+    if (const auto exact = routes_.find(path); exact != routes_.end()) return &exact->second;
+    for (const auto& [route, methods] : routes_) {
+      const std::string_view above = std::string_view(route).substr(0, route.size() - 1);
+      if (route.ends_with("/*") && path.size() > above.size() && path.starts_with(above))
+        return &methods;
+    }
+    return nullptr;
+  }
+
   std::unique_ptr<HttpResponse> RefuseBody(const httplib::Request& request) {
     const auto refuse = [&](int status, const std::string& message) {
       return std::make_unique<HttpResponse>(hooks_.refuse(status, message));
     };
-    const auto path = routes_.find(request.path);
-    if (path == routes_.end())
+    const Methods* methods = MethodsOf(request.path);
+    if (methods == nullptr)
       return refuse(404, fmt::format("there is no {}", request.path.substr(0, 200)));
     const std::string method = request.method == "HEAD" ? "GET" : request.method;
-    if (!path->second.contains(method)) {
+    if (!methods->contains(method)) {
       std::string allowed;
-      for (const auto& [name, handler] : path->second)
-        allowed += (allowed.empty() ? "" : ", ") + name;
+      for (const auto& [name, handler] : *methods) allowed += (allowed.empty() ? "" : ", ") + name;
       auto response =
           refuse(405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method));
       response->headers.emplace_back("Allow", allowed);
@@ -457,7 +469,7 @@ class HttpServer::Impl : public httplib::Server {
     const std::string method = request.method == "HEAD" ? "GET" : request.method;
     HttpResponse answer;
     try {
-      answer = routes_.at(request.path).at(method)(converted);
+      answer = MethodsOf(request.path)->at(method)(converted);
     } catch (const std::exception& error) {
       answer = hooks_.failed(error);
     }
@@ -490,7 +502,7 @@ class HttpServer::Impl : public httplib::Server {
 
   const HttpLimits limits_;
   const HttpHooks hooks_;
-  std::map<std::string, std::map<std::string, HttpServer::Handler>> routes_;
+  std::map<std::string, Methods> routes_;
   std::atomic<bool> stopping_ = false;
 };
 

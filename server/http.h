@@ -61,9 +61,9 @@ struct HttpHooks {
   std::function<void(const HttpRequest&, HttpResponse&)> finish;
 };
 
-// Exact paths only. Refused before a body is read: unknown paths (404), methods (405), bodies
-// without a length (411) or too long (413), encoded or multipart ones (415), headers over their
-// budget (431).
+// Exact paths, and what lies below a path. Refused before a body is read: unknown paths (404),
+// methods (405), bodies without a length (411) or too long (413), encoded or multipart ones (415),
+// headers over their budget (431).
 class HttpServer {
  public:
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
@@ -71,6 +71,8 @@ class HttpServer {
   HttpServer(const HttpLimits& limits, HttpHooks hooks);
   ~HttpServer();  // as Stop
 
+  // A `path` that ends in "/*" takes all that go on behind its '/', but for those with a route of
+  // their own.
   void Route(const std::string& method, const std::string& path, Handler handler);
   // Binds and listens; port 0 takes a free one. The port bound. Fail(kUsage) when it is in use,
   // with the way out.

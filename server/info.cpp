@@ -34,17 +34,28 @@ HttpResponse Health(const Service& service) {
   return response;
 }
 
+Json ModelJson(const ServedModel& model, const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", model.created},
+          {"owned_by", "strata"},
+          {"context_length", model.engine->engine().context()},
+          {"max_model_len", model.engine->engine().context()}};
+}
+
+constexpr std::string_view kModels = "/v1/models/";
+
+// Names may have slashes in them.
+HttpResponse OneModel(const Service& service, const HttpRequest& http) {
+  const std::string name = http.path.substr(kModels.size());
+  service.CheckName(name);
+  return JsonResponse(ModelJson(service.model(), name));
+}
+
 HttpResponse Models(const Service& service) {
   const ServedModel& model = service.model();
   Json list = Json::array();
-  for (const std::string& name : model.names) {
-    list.push_back({{"id", name},
-                    {"object", "model"},
-                    {"created", model.created},
-                    {"owned_by", "strata"},
-                    {"context_length", model.engine->engine().context()},
-                    {"max_model_len", model.engine->engine().context()}});
-  }
+  for (const std::string& name : model.names) list.push_back(ModelJson(model, name));
   return JsonResponse({{"object", "list"}, {"data", std::move(list)}});
 }
 
@@ -207,6 +218,8 @@ void AddInfoRoutes(HttpServer& http, Service& service) {
   };
   get("/health", Health);
   get("/v1/models", Models);
+  http.Route("GET", std::string(kModels) + "*",
+             [&service](const HttpRequest& request) { return OneModel(service, request); });
   get("/v1/status", Status);
   get("/props", Props);
   http.Route("GET", "/v1/selections",

@@ -59,8 +59,9 @@ const ServedModel& Service::model() const {
 void Service::CheckName(const std::string& name) const {
   const std::vector<std::string>& names = model().names;
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  throw ApiError(404, fmt::format("the model '{}' is not served, '{}' is", name, names.front()),
-                 "model", "model_not_found");
+  throw ApiError(
+      404, fmt::format("the model '{}' is not served, '{}' is", name.substr(0, 200), names.front()),
+      "model", "model_not_found");
 }
 
 int Service::RetryAfterSeconds() const {

@@ -14,6 +14,7 @@ chat='{"messages":[{"role":"user","content":"The access code for Silver Falcon i
 
 expect health "$(curl -sS "$url/health")" '"ok"'
 expect chat "$(post /v1/chat/completions "$chat}")" 4821
+expect 'one model' "$(curl -sS "$url/v1/models/tiny-glm-dsa")" '^{"id":"tiny-glm-dsa","object":"model"'
 stream=$(post /v1/chat/completions "$chat,\"stream\":true}" -N)
 expect 'stream ends' "$stream" '^data: \[DONE\]'
 expect 'stream starts' "$stream" '"role":"assistant"'

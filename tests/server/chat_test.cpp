@@ -7,7 +7,8 @@ namespace {
 class ChatTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server_ = new RunningServer({"--max-context", "4096", "--alias", "small"});
+    server_ =
+        new RunningServer({"--max-context", "4096", "--alias", "small", "--alias", "lab/small"});
   }
   static void TearDownTestSuite() {
     EXPECT_EQ(server_->Stop(), 0) << server_->log();
@@ -275,6 +276,25 @@ TEST_F(ChatTest, ModelsAreKnownByNameAndAlias) {
   const Json models = server_->Get("/v1/models").json();
   EXPECT_EQ(models["data"][0]["id"], "tiny-glm-dsa");
   EXPECT_EQ(models["data"][0]["context_length"], 4096);
+}
+
+TEST_F(ChatTest, OneModelIsToldByItsName) {
+  const Json models = server_->Get("/v1/models").json()["data"];
+  ASSERT_EQ(models.size(), 3u);
+  for (const Json& model : models) {
+    const RunningServer::Reply reply = server_->Get("/v1/models/" + model["id"].get<std::string>());
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(reply.json(), model);
+  }
+  EXPECT_EQ(server_->Get("/v1/models/lab%2Fsmall").json()["id"], "lab/small");
+  for (const char* name : {"gpt-4", "small/", "SMALL", "lab"}) {
+    const RunningServer::Reply reply = server_->Get(std::string("/v1/models/") + name);
+    EXPECT_EQ(reply.status, 404);
+    EXPECT_EQ(reply.json()["error"]["code"], "model_not_found");
+    EXPECT_NE(reply.error().find('\'' + std::string(name) + '\''), std::string::npos);
+  }
+  EXPECT_EQ(server_->Get("/v1/models/").status, 404);
+  EXPECT_EQ(server_->PostText("/v1/models/small", "{}").status, 405);
 }
 
 TEST_F(ChatTest, JsonIsEnforcedAndWhatCannotBeIsRefused) {
