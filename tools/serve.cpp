@@ -48,18 +48,28 @@ void SetUpLog(const ServingOptions& serving) {
   spdlog::set_default_logger(std::move(log));
 }
 
+std::string WithoutEnd(std::string key) {
+  while (!key.empty() && std::isspace(static_cast<unsigned char>(key.back())) != 0) key.pop_back();
+  return key;
+}
+
+// Empty: nobody asked for a key.
 std::string ReadApiKey(const ServingOptions& serving) {
   if (serving.api_key_file.empty()) {
-    const char* key = std::getenv("STRATA_API_KEY");
-    return key == nullptr ? "" : key;
+    const char* variable = std::getenv("STRATA_API_KEY");
+    if (variable == nullptr) return "";
+    const std::string key = WithoutEnd(variable);
+    if (key.empty())
+      Fail(ErrorCode::kUsage,
+           "STRATA_API_KEY is empty; give it a key, or unset it to serve without one");
+    return key;
   }
   std::string key;
   try {
-    key = ReadTextFile(serving.api_key_file, 4096);
+    key = WithoutEnd(ReadTextFile(serving.api_key_file, 4096));
   } catch (const Error& error) {
     Fail(ErrorCode::kUsage, fmt::format("--api-key-file: {}", error.what()));
   }
-  while (!key.empty() && std::isspace(static_cast<unsigned char>(key.back())) != 0) key.pop_back();
   if (key.empty())
     Fail(ErrorCode::kUsage, fmt::format("--api-key-file {} is empty", serving.api_key_file));
   return key;

@@ -259,6 +259,12 @@ TEST_F(Cli, EmptyValuesAreNotTakenForFlagsLeftOut) {
     ExpectFailure(Run("--serve --model /no/such/folder " + std::string(flag) + " ''"), 2,
                   {flag, "empty"});
   ExpectFailure(Run("logits --ids 0 --out ''"), 2, {"--out", "empty"});
+  for (const char* key : {"", " ", "\n"}) {
+    setenv("STRATA_API_KEY", key, 1);
+    ExpectFailure(Run("--serve --host 203.0.113.1"), 2, {"STRATA_API_KEY", "empty", "unset"});
+  }
+  EXPECT_EQ(Run("--prompt x --temp 0 -n 1").code, 0);
+  unsetenv("STRATA_API_KEY");
   EXPECT_EQ(Run("--prompt x --system '' --temp 0 -n 1").code, 0);
 }
 
