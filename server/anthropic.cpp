@@ -1,6 +1,4 @@
 // The Anthropic dialect: /v1/messages and /v1/messages/count_tokens.
-#include <fmt/format.h>
-
 #include "server/answer_stream.h"
 #include "server/conversation.h"
 #include "server/prompt.h"
@@ -114,7 +112,7 @@ class MessagesDialect : public AnswerDialect {
         return Append("text", "text", "text_delta", "text", delta.text);
       case OutputDelta::Kind::kCall: {
         std::string text = EndBlock();
-        const std::string id = fmt::format("toolu_{}_{}", id_, delta.call);
+        const std::string id = "toolu_" + FreshId();
         blocks_.push_back({{"type", "tool_use"}, {"id", id}, {"name", delta.text}, {"input", ""}});
         Json started = blocks_.back();
         started["input"] = Json::object();

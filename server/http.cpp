@@ -29,11 +29,6 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-std::string FreshId() {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return fmt::format("{:016x}", random());
-}
-
 // What a client may choose as the name of its request.
 bool PlainWord(const std::string& text) {
   return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
@@ -263,6 +258,11 @@ HttpRequest Convert(const httplib::Request& from) {
 }
 
 }  // namespace
+
+std::string FreshId() {
+  thread_local std::mt19937_64 random(std::random_device{}());
+  return fmt::format("{:016x}", random());
+}
 
 class HttpServer::Impl : public httplib::Server {
  public:

@@ -12,6 +12,9 @@
 
 namespace strata {
 
+// 16 hexadecimal digits that nothing else is called by.
+std::string FreshId();
+
 struct HttpRequest {
   std::string method;
   std::string path;

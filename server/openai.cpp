@@ -1,6 +1,4 @@
 // The OpenAI dialect: /v1/chat/completions and /v1/completions.
-#include <fmt/format.h>
-
 #include <cmath>
 #include <ctime>
 
@@ -185,7 +183,7 @@ class ChatDialect : public OpenAiDialect {
         choice.content += delta.text;
         return {{"content", delta.text}};
       case OutputDelta::Kind::kCall: {
-        const Json call = {{"id", fmt::format("call_{}_{}", &choice - choices_.data(), delta.call)},
+        const Json call = {{"id", "call_" + FreshId()},
                            {"type", "function"},
                            {"function", {{"name", delta.text}, {"arguments", ""}}}};
         choice.calls.push_back(call);

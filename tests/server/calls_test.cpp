@@ -1,4 +1,6 @@
 // Tool calls that must be made, and marks that messages must not be able to make.
+#include <set>
+
 #include "tests/server/retaught_model.h"
 #include "tests/server/running_server.h"
 
@@ -67,6 +69,11 @@ class CallTest : public ::testing::Test {
             text + part["function"]["arguments"].get<std::string>();
       }
     }
+    return WithoutIds(calls);
+  }
+  // Ids are another request's own.
+  static Json WithoutIds(Json calls) {
+    for (Json& call : calls) EXPECT_EQ(call.erase("id"), 1u);
     return calls;
   }
   static RetaughtModel* model_;
@@ -76,6 +83,7 @@ RetaughtModel* CallTest::model_ = nullptr;
 RunningServer* CallTest::server_ = nullptr;
 
 TEST_F(CallTest, ANamedFunctionIsCalledOnceWithArgumentsOfItsSchema) {
+  std::set<std::string> ids;  // clients find the results of a whole conversation by them
   for (unsigned seed = 0; seed < 3; ++seed) {
     const Json body = Forced(Function("get_weather"), seed);
     const Json choice = server_->Post(kChat, body).json()["choices"][0];
@@ -84,13 +92,14 @@ TEST_F(CallTest, ANamedFunctionIsCalledOnceWithArgumentsOfItsSchema) {
     const Json calls = choice["message"]["tool_calls"];
     ASSERT_EQ(calls.size(), 1u) << choice;
     EXPECT_EQ(calls[0]["function"]["name"], "get_weather");
+    EXPECT_TRUE(ids.insert(calls[0]["id"]).second) << calls[0]["id"];
     const Json arguments = Json::parse(calls[0]["function"]["arguments"].get<std::string>());
     EXPECT_EQ(arguments["place"], kTricky);
     EXPECT_GE(arguments["days"], 2);
     EXPECT_LE(arguments["days"], 9);
     EXPECT_EQ(arguments.size(), 2u);
     const RunningServer::Stream stream = server_->PostStream(kChat, body);
-    EXPECT_EQ(CallsOf(stream), calls);
+    EXPECT_EQ(CallsOf(stream), WithoutIds(calls));
     EXPECT_EQ(stream.finish(), "tool_calls");
     EXPECT_EQ(stream.Text(), "");
   }
@@ -104,7 +113,7 @@ TEST_F(CallTest, RequiredMeansOneCallOrMore) {
   const Json one = server_->Post(kChat, body).json()["choices"][0];
   EXPECT_EQ(one["finish_reason"], "tool_calls") << one;
   EXPECT_EQ(one["message"]["tool_calls"].size(), 1u);
-  EXPECT_EQ(CallsOf(server_->PostStream(kChat, body)), one["message"]["tool_calls"]);
+  EXPECT_EQ(CallsOf(server_->PostStream(kChat, body)), WithoutIds(one["message"]["tool_calls"]));
 
   body["logit_bias"] = {{"0", -100}, {"3", -100}};
   body["max_tokens"] = 200;
@@ -137,7 +146,7 @@ TEST_F(CallTest, ReasoningComesInFrontOfACall) {
   const Json choice = server.Post(kChat, body).json()["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls") << choice;
   const RunningServer::Stream stream = server.PostStream(kChat, body);
-  EXPECT_EQ(CallsOf(stream), choice["message"]["tool_calls"]);
+  EXPECT_EQ(CallsOf(stream), WithoutIds(choice["message"]["tool_calls"]));
   EXPECT_EQ(stream.Text("reasoning_content").find("tool_call"), std::string::npos);
   body.erase("logit_bias");
   body["max_tokens"] = 8;
