@@ -6,6 +6,7 @@
 
 #include "kernels/status.h"
 #include "models/json.h"
+#include "server/api_error.h"
 #include "tools/commands.h"
 #include "tools/session.h"
 
@@ -58,7 +59,7 @@ int RunPlan(const Options& options, const std::filesystem::path& directory) {
                                          {"total_bytes", total},
                                          {"memory_bytes", memory},
                                          {"largest_context", low}};
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", JsonText(json));
   } else {
     fmt::print("{}\n", model->Describe());
     fmt::print("context {}, cache {}, {} row steps\n\n", engine.max_context,

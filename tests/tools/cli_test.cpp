@@ -207,6 +207,15 @@ TEST_F(Cli, PlanPrintsEveryPartAndTheLargestContext) {
   EXPECT_NE(Run("plan --context 8K").out.find("largest context that fits"), std::string::npos);
 }
 
+TEST_F(Cli, PlanReadsFoldersWhoseNamesAreNoText) {
+  const std::filesystem::path odd = folder_ / "\xFF";
+  std::filesystem::create_directory_symlink(kModel, odd);
+  const Result result = Run("plan --context 8K --json --model '" + odd.string() + "'");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(ParseJson(result.out, "plan")["model"].get<std::string>().find("\uFFFD"),
+            std::string::npos);
+}
+
 TEST_F(Cli, HelpIsGroupedAndVersionNamesTheKernels) {
   const Result help = Run("--help");
   EXPECT_EQ(help.code, 0);
