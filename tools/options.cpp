@@ -418,9 +418,10 @@ Options ParseOptions(int argc, char** argv, std::optional<int>& exit_code) {
       options.command = Command::kEval;
       for (const std::string& part : CLI::detail::split(contexts, ',')) {
         const int64_t context = ParseCount(part, "--context");
-        if (context < 256 || context > kMaxContext)
+        // The facts and questions of a text fill most of the least.
+        if (context < 512 || context > kMaxContext)
           Fail(ErrorCode::kUsage,
-               fmt::format("--context {} is outside 256 to {}", part, kMaxContext));
+               fmt::format("--context {} is outside 512 to {}", part, kMaxContext));
         options.eval_contexts.push_back(context);
       }
     }

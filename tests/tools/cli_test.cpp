@@ -248,6 +248,7 @@ TEST_F(Cli, WrongFlagsAreOneLineAndExitCode2) {
   ExpectFailure(Run("logits --ids 5,x --out /dev/null"), 2, {"'x'"});
   ExpectFailure(Run("logits --ids 5000 --out /dev/null"), 2, {"5000", "4096"});
   ExpectFailure(Run("logits --ids 5"), 2, {"--out"});
+  ExpectFailure(Run("eval --context 256"), 2, {"256", "512"});
 }
 
 TEST_F(Cli, NumbersThatAreNoneAreRefusedByFlag) {
