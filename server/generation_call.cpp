@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <random>
 
 #include "server/api_error.h"
@@ -39,6 +40,8 @@ void ReadLogitBias(const Fields& fields, int64_t vocabulary, SamplingParams& sam
   const Fields::Json* biases = fields.Object("logit_bias");
   if (biases == nullptr) return;
   const Fields entries(*biases, "logit_bias.");
+  // One for each token, however often it is written: the engine adds all of them at every step.
+  std::map<int32_t, float> sums;
   for (const auto& [name, value] : biases->items()) {
     char* end = nullptr;
     const long long token = std::strtoll(name.c_str(), &end, 10);
@@ -53,8 +56,9 @@ void ReadLogitBias(const Fields& fields, int64_t vocabulary, SamplingParams& sam
     const double bias = value.is_number() ? value.get<double>() : HUGE_VAL;
     if (!(bias >= -100.0 && bias <= 100.0))
       entries.Refuse(name.c_str(), "a number from -100 to 100 is wanted");
-    sampling.logit_bias.emplace_back(static_cast<int32_t>(token), static_cast<float>(bias));
+    sums[static_cast<int32_t>(token)] += static_cast<float>(bias);
   }
+  sampling.logit_bias.assign(sums.begin(), sums.end());
 }
 
 // The smaller of both names, cut to the server's own limit.
@@ -77,6 +81,9 @@ std::vector<int32_t> ReadStopTokens(const Fields& fields, int64_t vocabulary) {
       fields.Refuse("stop_token_ids", fmt::format("ids from 0 to {} are wanted", vocabulary - 1));
     tokens.push_back(entry.get<int32_t>());
   }
+  // Each once: the engine goes over the list at every token.
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;
 }
 
