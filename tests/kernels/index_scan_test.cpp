@@ -350,6 +350,8 @@ TEST(IndexScanTest, RefusesWhatItCannotServe) {
   EXPECT_EQ(message([](IndexScan&) {}), "");
   EXPECT_NE(message([](IndexScan& op) { op.query.shape[2] = 16; }), "");
   EXPECT_NE(message([](IndexScan& op) { op.weights.shape[1] = 3; }), "");
+  EXPECT_EQ(message([](IndexScan& op) { op.query.shape[1] = op.weights.shape[1] = 0; }),
+            "IndexScan: query has no heads");
   EXPECT_NE(message([](IndexScan& op) { op.lengths.shape[0] = 1; }), "");
   EXPECT_NE(message([](IndexScan& op) { op.query.dtype = DType::kBf16; }), "");
   EXPECT_NE(message([](IndexScan& op) { op.keys.layout.kpool = 3; }), "");

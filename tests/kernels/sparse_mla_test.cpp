@@ -353,6 +353,11 @@ TEST(SparseMlaTest, RefusesWhatItCannotServe) {
   EXPECT_NE(message([](SparseMla& op) { op.out.shape[2] = 31; }), "");
   EXPECT_NE(message([](SparseMla& op) { op.lse.shape[1] = 3; }), "");
   EXPECT_NE(message([](SparseMla& op) { op.workspace.shape[0] -= 1; }), "");
+  EXPECT_EQ(message([](SparseMla& op) { op.workspace.data += 4; }),
+            "SparseMla: the workspace does not start at 16 bytes");
+  EXPECT_EQ(
+      message([](SparseMla& op) { op.query.shape[1] = op.out.shape[1] = op.lse.shape[1] = 0; }),
+      "SparseMla: query has no heads");
   EXPECT_NE(message([](SparseMla& op) { op.pages.page_stride -= 65; }), "");
   EXPECT_NE(message([](SparseMla& op) { op.pages.layout.dtype = DType::kI32; }), "");
   const std::vector<int32_t> too_long = {64, 65};
