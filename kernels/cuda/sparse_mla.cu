@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/device_scope.h"
 #include "kernels/cuda/sparse_mla_split.cuh"
 #include "kernels/cuda/sparse_mla_variants.h"
@@ -46,15 +47,6 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-int DeviceSm(int ordinal) {
-  int major = 0, minor = 0;
-  CheckCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
-            "SparseMla: device");
-  CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
-            "SparseMla: device");
-  return 10 * major + minor;
-}
-
 }  // namespace
 
 size_t SplitWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns, DType, int64_t latent) {
@@ -77,7 +69,7 @@ void MergeSplits(const SparseMla& op, const SplitWorkspace& workspace, cudaStrea
 }
 
 const SparseMlaVariant& ChooseSparseMla(const SparseMla& op, int ordinal) {
-  const int sm = DeviceSm(ordinal);
+  const int sm = LimitsOf(ordinal).sm;
   for (const SparseMlaVariant* variant : kSparseMlaVariants) {
     if (variant->Supports(op, sm)) return *variant;
   }
@@ -112,7 +104,7 @@ void Run(const SparseMla& op, Stream stream) {
 // so that it bounds them all.
 size_t SparseMlaWorkspaceBytes(int64_t rows, int64_t heads, int64_t columns,
                                const LatentLayout& layout, int ordinal) {
-  const bool sm90 = DeviceSm(ordinal) == 90 && SparseMlaSm90Serves(layout, heads);
+  const bool sm90 = LimitsOf(ordinal).sm == 90 && SparseMlaSm90Serves(layout, heads);
   const size_t fast =
       sm90 ? kSparseMlaSm90.WorkspaceBytes(rows, heads, columns, layout.dtype, layout.latent) : 0;
   const size_t portable = SplitWorkspaceBytes(rows, heads, columns, layout.dtype, layout.latent);

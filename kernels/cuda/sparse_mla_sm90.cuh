@@ -373,7 +373,8 @@ __device__ __forceinline__ void WalkHalf(const Arguments& args,
   static_assert(kStates + 2 * kUnitHeads * sizeof(State) <= kOffsetRows);
   const uint32_t values = SharedAddress(shared + kOffsetQuery) + (threadIdx.x & 127) * 16;
   State* states = reinterpret_cast<State*>(shared + kStates);  // [2][64]
-  ClusterSync();                                               // nobody reads a query any more
+  // Nobody reads a query any more.
+  ClusterSync();
   if (rank != R::M::kWarpgroup) {
 #pragma unroll
     for (int i = 0; i < R::kValues; i += 4) {
@@ -613,8 +614,8 @@ __global__ void __launch_bounds__(kThreads, 1)
           first_id);
     }
   } else {
-    // Both run the same instructions for it. Beside bf16 rows this spills registers: there each
-    // warpgroup has its own.
+    // Both bring the query by the same instructions. Beside bf16 rows that spills registers: there
+    // each has its own, in Multiply().
     if constexpr (!kBf16 || !kHolds) asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
     if constexpr (!kBf16) BringQuery<kBf16>(args, shared, unit);
     if (threadIdx.x < kMathThreads / 2) {
